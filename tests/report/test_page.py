@@ -19,8 +19,8 @@ from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.report.benchmarks import split_by_benchmark
 from faircontext.report.figures import gains_figure, reliability_figure
+from faircontext.report.images import choose
 from faircontext.report.page import OUTCOMES, Page, build_page, outcome_of
-from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_table
 from faircontext.runs.groups import find_runs, group_runs

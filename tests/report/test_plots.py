@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import accuracy_runs, analyses, experiment
 from PIL import Image
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
+from faircontext.evidence import common_evidence, unique_evidence
 from faircontext.metrics.bootstrap import bootstrap_means, paired_bootstrap
 from faircontext.metrics.scores import expected_calibration_error, reconstruction_bound
 from faircontext.metrics.selective import aurc, aurc_draws
 from faircontext.report.benchmarks import METRICS
 from faircontext.report.figures import FIGURES, draw_figures, load_groups, pareto_front
-from faircontext.report.pictures import common_map, unique_map
+from faircontext.report.images import common_map, unique_map
 from faircontext.report.render import MissingError
 from faircontext.report.style import FigureResult, styled
 from faircontext.runs.analyses import read_analysis
@@ -231,10 +233,14 @@ def test_unique_evidence_is_where_one_class_looks_and_the_other_does_not() -> No
     assert weights[1, 1] == pytest.approx(0)
 
 
-def test_common_maps_of_stored_evidence_are_the_softmax_of_the_sum() -> None:
+def test_maps_of_stored_evidence_are_those_of_the_method() -> None:
     maps = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
-    exact = np.exp(maps.astype(np.float64).sum(0))
-    np.testing.assert_allclose(common_map(*maps), exact / exact.max(), rtol=1e-9)
+    pair = torch.tensor([[0], [1]])
+    for found, (expected,) in (
+        (common_map(*maps), common_evidence(torch.from_numpy(maps), pair, "none")),
+        (unique_map(*maps), unique_evidence(torch.from_numpy(maps), pair)),
+    ):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_a_gallery_shows_two_candidates_and_what_they_share(shared: Shared) -> None:

@@ -55,12 +55,12 @@ def draw_counts(
     """
     check_minimum("n", n, 1)
     rng, block = _generator(resamples, seed), max(1, _BLOCK // n)
-    held, starts = [*sizes] or [n], np.cumsum([0, *sizes])
+    lengths, starts = [*sizes] or [n], np.cumsum([0, *sizes])
 
     def draw() -> Int[np.ndarray, " n"]:
         counts = np.zeros(n, np.int64)
         for index in rng.integers(len(sizes), size=len(sizes)) if sizes else (0,):
-            size, start = held[index], starts[index]
+            size, start = lengths[index], starts[index]
             counts[start : start + size] += np.bincount(rng.integers(size, size=size), minlength=size)
         return counts
 

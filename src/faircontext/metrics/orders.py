@@ -187,8 +187,8 @@ def corruption_errors(correct: Outcomes, reference: Outcomes) -> dict[str, float
     Raises:
         ArgumentError: the two differ in corruptions, severities or number of images, or there is none.
     """
-    own, other = _wrong(correct, reference)
-    return dict(zip(correct, _ratios(own.sum(0), other.sum(0)).tolist(), strict=True))
+    errors, other = _wrong(correct, reference)
+    return dict(zip(correct, _ratios(errors.sum(0), other.sum(0)).tolist(), strict=True))
 
 
 def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int = 999, seed: int = 0) -> Interval:
@@ -206,9 +206,9 @@ def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int
     Raises:
         ArgumentError: see `corruption_errors`.
     """
-    own, other = _wrong(correct, reference)
-    draws = resample(len(own), resamples, seed, lambda rows: _ratios(rows @ own, rows @ other).mean(1))
-    return percentile_interval(float(_ratios(own.sum(0), other.sum(0)).mean()), draws)
+    errors, other = _wrong(correct, reference)
+    draws = resample(len(errors), resamples, seed, lambda rows: _ratios(rows @ errors, rows @ other).mean(1))
+    return percentile_interval(float(_ratios(errors.sum(0), other.sum(0)).mean()), draws)
 
 
 def _wrong(*sides: Outcomes) -> Iterator[Float[np.ndarray, "images corruptions"]]:

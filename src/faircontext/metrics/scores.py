@@ -129,8 +129,8 @@ def compare_sets(comparisons: Sequence[Comparison], each: Weighing = "image") ->
     """
     outcomes = [one.outcomes for one in comparisons]
     if each == "image" and outcomes:
-        whole = Comparison.pooled(comparisons)
-        return pool(outcomes, each, images=whole.difference, p_value=whole.p_value)
+        pooled = Comparison.pooled(comparisons)
+        return pool(outcomes, each, images=pooled.difference, p_value=pooled.p_value)
     constant = bool(outcomes) and all(one.is_constant for one in comparisons)
     return pool(outcomes, each, images=_sum_of_constants(comparisons) if constant else None)
 

@@ -18,8 +18,8 @@ from .explain import (
     write_explanation as write_explanation,
 )
 from .figures import FIGURES as FIGURES, draw_figures as draw_figures, load_groups as load_groups
+from .images import overlay as overlay, overlay_weights as overlay_weights
 from .page import Page as Page, build_page as build_page
-from .pictures import overlay as overlay, overlay_weights as overlay_weights
 from .render import (
     Table as Table,
     to_csv as to_csv,

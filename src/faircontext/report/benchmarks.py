@@ -118,10 +118,10 @@ class Metric:
             return None
         if self.score is None:
             return self._of_draws(pairs)
-        scores = [(self.score(own), self.score(base)) for own, base in pairs]
+        scores = [(self.score(method), self.score(base)) for method, base in pairs]
         if self.counts:
-            return compare_sets([Comparison.of(own, base) for own, base in scores], "set")
-        return pool([own.astype(np.float64) - base for own, base in scores], "set", self._resamples)
+            return compare_sets([Comparison.of(method, base) for method, base in scores], "set")
+        return pool([method.astype(np.float64) - base for method, base in scores], "set", self._resamples)
 
     @property
     def _resamples(self) -> int:
@@ -130,9 +130,9 @@ class Metric:
 
     def _of_draws(self, sets: Sequence[tuple[Result, ...]]) -> PooledMean:
         """Return the mean over data sets of a result, or of a result less another, of a metric of whole sets."""
-        whole, draws, unknown = self.whole, self.draws, np.full(1, nan)
-        assert whole is not None
-        values = [_less([whole(result) for result in one]) for one in sets]
+        value_of, draws, unknown = self.whole, self.draws, np.full(1, nan)
+        assert value_of is not None
+        values = [_less([value_of(result) for result in one]) for one in sets]
         # With a seed of its own, resamples of a data set are independent of another set's.
         drawn = [
             unknown if draws is None else _less([draws(result, seed) for result in one])
@@ -254,8 +254,8 @@ class TableGroup(RunGroup):
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
         """By data set and method, in the order of the table."""
-        whole = super().results
-        return {name: whole[name] for name in self.datasets}
+        by_dataset = super().results
+        return {name: by_dataset[name] for name in self.datasets}
 
     @property
     def answered(self) -> bool:
@@ -307,10 +307,10 @@ class StreamBlock:
     def results(self) -> dict[tuple[str, str], StreamResult]:
         """Results by scope and method."""
         return {
-            (scope, method): found
+            (scope, method): result
             for scope, datasets in self.scopes.items()
             for method in self.runs.methods
-            if (found := self.runs.result(method, datasets)) is not None
+            if (result := self.runs.result(method, datasets)) is not None
         }
 
 
@@ -348,11 +348,11 @@ def scopes_of(datasets: Sequence[str]) -> dict[str, Sequence[str]]:
     return single | {ALL_SETS: datasets} if len(single) > 1 else single
 
 
-def settings_record(settings: RunSettings, held: Sequence[RunSettings]) -> dict[str, Any]:
-    """Return what a group's runs share, for CSV; shift and order of images only where some group (`held`) has any."""
+def settings_record(settings: RunSettings, others: Sequence[RunSettings]) -> dict[str, Any]:
+    """Return what a group's runs share, for CSV; shift and order of images only where some group (`others`) has any."""
     record = settings._asdict()
     for name in ("shift", "stream"):
-        if not any(getattr(other, name) for other in held):
+        if not any(getattr(other, name) for other in others):
             del record[name]
     return record
 
@@ -381,8 +381,8 @@ def paper_scopes(group: TableGroup) -> list[Scope]:
     singles = [Scope(name, dataset_title(name), (name,)) for name in group.results]
     if len(singles) == 1:
         return singles
-    whole = len(SETS.get(group.benchmark, ()))
-    heading = f"Avg. ({len(singles)} of {whole})" if len(singles) < whole else "Avg."
+    total = len(SETS.get(group.benchmark, ()))
+    heading = f"Avg. ({len(singles)} of {total})" if len(singles) < total else "Avg."
     ood = [Scope("ood_avg", "OOD Avg.", OOD)] if all(name in group.results for name in OOD) else []
     return [*singles, Scope("avg", heading, tuple(group.results)), *ood]
 

@@ -111,9 +111,10 @@ def _with_exploration(results: Sequence[Result]) -> list[Result]:
     """Return FCL and exploration alone, which differ in `calibrate` and nothing else, whatever they are called."""
     for base in (result for result in results if result.settings.get("calibrate") is False):
         wanted = {**base.settings, "calibrate": True}
-        for own in (result for result in results if method_of(result.method) == "fcl"):
-            if {"calibrate": True, **own.settings} == wanted and own.config.get("views") == base.config.get("views"):
-                return [own, base]
+        for method in (result for result in results if method_of(result.method) == "fcl"):
+            same_views = method.config.get("views") == base.config.get("views")
+            if same_views and {"calibrate": True, **method.settings} == wanted:
+                return [method, base]
     return []
 
 
@@ -122,16 +123,16 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
     ablations = [ablation for ablation in sidecars.ablations if ablation.variants]
     if not ablations:
         raise MissingError("needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA")
-    heights = [0.75 + 0.17 * len(ablation.variants) for ablation in ablations]
+    dots_of = [[_dot(ablation, variant) for variant in ablation.variants] for ablation in ablations]
+    both = any(dot.gain.sets for dots in dots_of for dot in dots)
+    heights = [0.75 + 0.12 * both + 0.17 * len(dots) for dots in dots_of]
     title = "Ablations" if len(ablations) > 1 else f"Ablation: {ablations[0].name}"
     figure = style.new_figure(PAGE, 0.45 + sum(heights), title, "")
     axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, ablation in zip(axes, ablations, strict=True):
-        style.draw_dots(
-            axis, [_dot(ablation, variant) for variant in ablation.variants], "accuracy (95%), n, gained/lost, p"
-        )
-        both = any(variant.difference_sets_low is not None for variant in ablation.variants)
-        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%{both * f'; {style.BOTH}'}")
+    for axis, ablation, dots in zip(axes, ablations, dots_of, strict=True):
+        style.draw_dots(axis, dots, "accuracy (95%), n, gained/lost, p")
+        label = f"difference to “{ablation.reference}” (points), paired 95%"
+        axis.set_xlabel("\n".join([label, *[style.BOTH] * any(dot.gain.sets for dot in dots)]))
         if len(ablations) > 1:
             axis.set_title(ablation.name, loc="left", fontweight="bold")
     rows = [{"ablation": one.name, "reference": one.reference, **vars(v)} for one in ablations for v in one.variants]
@@ -161,7 +162,7 @@ def _dot(ablation: AblationResults, variant: Variant) -> style.Dot:
 
 def _pooled_rows(results: Answers, rows_of: Callable[[np.ndarray, np.ndarray], Iterable[Row]]) -> dict[str, list[Row]]:
     """Return rows of each method's confidences on all data sets, of those methods that have any."""
-    pooled = {method: pooled_answers(own) for method, own in results.items()}
+    pooled = {method: pooled_answers(several) for method, several in results.items()}
     rows = {name: [{"method": name} | row for row in rows_of(*one)] for name, one in pooled.items() if one is not None}
     if not rows:
         command = "faircontext evaluate --datasets NAMES --methods fcl --root DATA"
@@ -201,13 +202,13 @@ def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureR
 def _bin_rows(confidence: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
     """Yield what is known of each bin that is not empty."""
     bins = reliability(confidence, correct)
-    whole = {"n": len(correct), "ece": bins.expected_calibration_error}
+    overall = {"n": len(correct), "ece": bins.expected_calibration_error}
     for index in np.flatnonzero(bins.n):
         n, accuracy = int(bins.n[index]), float(bins.accuracy[index])
         low, high = wilson_interval(round(accuracy * n), n)
         edges = {"from": float(bins.edges[index]), "to": float(bins.edges[index + 1]), "answers": n}
         means = {"confidence": float(bins.confidence[index]), "accuracy": accuracy}
-        yield {**whole, **edges, **means, "low": low, "high": high}
+        yield {**overall, **edges, **means, "low": low, "high": high}
 
 
 def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
@@ -250,15 +251,15 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult:
     """Draw a point per method, all on the same images; costs come from `costs.json`, else from the runs' rows."""
     methods, correct = shared_sets(group)
     left_out = [name for name in group.methods if group.row(name) and name not in methods]
-    said = [f"{name} is left out: it shares no image with the others" for name in left_out]
+    notes = [f"{name} is left out: it shares no image with the others" for name in left_out]
     costs = {cost.method: cost for cost in reversed(sidecars.costs) if cost.backbone == group.settings.backbone}
     if not (measured := bool(costs)):
         seconds = {name: _seconds(group, name) for name in methods}
         costs = {name: Cost(name, "", float(np.nan_to_num(one).sum(0).mean())) for name, one in seconds.items()}
-        said += [_EARLIER] if any(np.isnan(one).any() for one in seconds.values()) else []
+        notes += [_EARLIER] if any(np.isnan(one).any() for one in seconds.values()) else []
     # A log axis has no room for nothing: a clock that did not tick tells no cost.
     drawn = [name for name in methods if name in costs and costs[name].seconds_mean > 0]
-    said += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
+    notes += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
     if len(drawn) < 2:
         what = "runs of at least two methods: faircontext evaluate --datasets NAMES --methods all --root DATA"
         known = f"the costs of two methods, and knows {len(drawn)}: give each of them an entry in costs.json"
@@ -269,7 +270,7 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult:
         accuracy = average_interval([arrays[methods.index(name)] for arrays in correct.values()])
         row = {"method": name} | images | interval_columns("accuracy", accuracy) | {"seconds": cost.seconds_mean}
         rows.append(row | {key: getattr(cost, key) for key in ("seconds_standard_error", "peak_memory_mb")})
-    return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(said))
+    return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(notes))
 
 
 def _seconds(group: RunGroup, method: str) -> np.ndarray:
@@ -409,8 +410,8 @@ def positions_figure(subtitle: str, streams: Sequence[tuple[StreamRuns, Sequence
         lacks = {name: _lack(runs, method, name) for name in datasets}
         reasons = [f"without {dataset_title(name)}, {lack}" for name, lack in lacks.items() if lack]
         if kept := [name for name, lack in lacks.items() if not lack]:
-            found = runs.result(method, kept)
-            pair = None if found is None else found.paired(runs.baseline("zero_shot", kept))
+            result = runs.result(method, kept)
+            pair = None if result is None else result.paired(runs.baseline("zero_shot", kept))
             if pair is None:
                 reasons.append("not drawn, as no order is of all data sets")
             else:
@@ -419,44 +420,48 @@ def positions_figure(subtitle: str, streams: Sequence[tuple[StreamRuns, Sequence
                 reasons += [f"without bands, as a part has fewer than {_LEAST} images"] if small else []
         for reason in reasons:
             left.setdefault(reason, []).append(method_title(method))
-    said = [f"{', '.join(titles)} {what}" for what, titles in left.items()]
+    notes = [f"{', '.join(titles)} {what}" for what, titles in left.items()]
     if not curves:
         raise MissingError(
             "needs runs of a method with a memory, on streams of at least 2 images: "
             "faircontext evaluate --datasets NAMES --methods tda --orders 0 1 2 --root DATA"
-            + (f" (here {'; '.join(said)})" if said else "")
+            + (f" (here {'; '.join(notes)})" if notes else "")
         )
-    tuned = tuned_note((method_title(found.method), dataset_title(name)) for found, _ in curves for name in found.tuned)
+    tuned = tuned_note(
+        (method_title(result.method), dataset_title(name)) for result, _ in curves for name in result.tuned
+    )
     rows = [row for _, rows in curves for row in rows]
-    return FigureResult(_positions(subtitle, curves), rows, (*tuned, *said))
+    return FigureResult(_positions(subtitle, curves), rows, (*tuned, *notes))
 
 
 def _lack(runs: StreamRuns, method: str, name: str) -> str:
     """Return, in words, what forbids a method's curve on a data set; empty where nothing does."""
-    found = runs.result(method, [name])
-    if found is None:
+    result = runs.result(method, [name])
+    if result is None:
         return "which has no answers of it"
-    if found.shortest < 2:
+    if result.shortest < 2:
         return "where fewer than two images left a trace"
-    return "where no image has zero-shot's answer" if found.paired(runs.baseline("zero_shot", [name])) is None else ""
+    return "where no image has zero-shot's answer" if result.paired(runs.baseline("zero_shot", [name])) is None else ""
 
 
-def _part_rows(found: StreamResult, zero_shot: np.ndarray) -> list[Row]:
+def _part_rows(result: StreamResult, zero_shot: np.ndarray) -> list[Row]:
     """Return accuracies in the parts of a stream, over orders and paired with zero-shot's on the same images.
 
     Parts are fewer where the shortest stream has fewer images, or where a part would hold fewer than ten.
     """
-    own, base = found.correct.astype(np.float64), zero_shot.astype(np.float64)
-    images = own.shape[1]
-    count = min(_PARTS, found.shortest, max(2, images // _LEAST))
-    part = found.parts(count)
-    (accuracy, answers), (other, _), (gain, _) = (means_by_part(one, part, count) for one in (own, base, own - base))
-    sizes = [len(positions) for positions in found.positions.values()]
-    over_sets = means_by_part(own - base, part, count, sizes=sizes)[0]
+    method, base = result.correct.astype(np.float64), zero_shot.astype(np.float64)
+    images = method.shape[1]
+    count = min(_PARTS, result.shortest, max(2, images // _LEAST))
+    part = result.parts(count)
+    (accuracy, answers), (other, _), (gain, _) = (
+        means_by_part(one, part, count) for one in (method, base, method - base)
+    )
+    sizes = [len(positions) for positions in result.positions.values()]
+    over_sets = means_by_part(method - base, part, count, sizes=sizes)[0]
     pooled = [PooledMean.of(*both, images, len(sizes)) for both in zip(gain, over_sets, strict=True)]
-    whole = {"method": found.method, "orders": " ".join(map(str, found.orders)), "n": images}
+    shared = {"method": result.method, "orders": " ".join(map(str, result.orders)), "n": images}
     return [
-        whole
+        shared
         | {"from": index / count, "to": (index + 1) / count, "answers": int(answers[index])}
         | interval_columns("accuracy", accuracy[index])
         | flat({"zero_shot": other[index], "gain": pooled[index]})
@@ -480,8 +485,8 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
     heights = [1.9, 1.0] * lines
     axes = figure.subplots(2 * lines, columns, squeeze=False, sharex=True, sharey="row", height_ratios=heights)
     upper, lower = (axes[start::2].ravel() for start in (0, 1))
-    for index, (found, rows) in enumerate(curves):
-        title = marked_title(found.all, found.method)
+    for index, (result, rows) in enumerate(curves):
+        title = marked_title(result.all, result.method)
         upper[index].set_title(title if same else f"{title}\n{sizes[index]}", fontsize=7)
         band = "band" if _has_band(rows) else "none"
         _draw_parts(upper[index], rows, ("zero_shot", "zero_shot_low", "zero_shot_high"), GREY, "none")
@@ -635,9 +640,9 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
         with style.styled():
-            asked = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
+            chosen = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
             drawn, reasons = list[tuple[RunGroup, FigureResult]](), dict[str, None]()
-            for group in asked:
+            for group in chosen:
                 try:
                     drawn.append((group, FIGURES[name](group, sidecars)))
                 except MissingError as missing:

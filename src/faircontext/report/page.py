@@ -28,7 +28,7 @@ from faircontext.report.benchmarks import (
     stream_blocks,
 )
 from faircontext.report.figures import gains_figure, positions_figure, reliability_figure, risk_coverage_figure
-from faircontext.report.pictures import RunImages, add_pictures, image_place
+from faircontext.report.images import RunImages, add_thumbnails, image_place
 from faircontext.report.render import Column, MissingError, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import class_table, label_table, long_table, pooled_table, stream_tables
@@ -80,10 +80,10 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
     images = len({key for panel in panels for key in panel.keys}) + sum(len(run.rows) for run in several)
-    pictures = add_pictures(panels, [run for run in runs if has_analyses(run)], most)
+    shown = add_thumbnails(panels, [run for run in runs if has_analyses(run)], most)
     warnings = (
         *(line for group in groups for line in incomplete(group)),
-        *pictures.warnings,
+        *shown.warnings,
         *([_SEVERAL_HINT] if several else []),
     )
     titles = [
@@ -97,8 +97,8 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     data = {
         "groups": titles,
         "panels": [panel.data for panel in panels],
-        "thumbnails": pictures.thumbnails,
-        "evidence": pictures.evidence,
+        "thumbnails": shown.thumbnails,
+        "evidence": shown.evidence,
         "hint": _EVIDENCE_HINT,
     }
     html = render(
@@ -114,7 +114,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         version=__version__,
     )
     # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
-    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
+    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(shown.thumbnails), warnings)
 
 
 def _label_tables(runs: Sequence[Run]) -> list[Table]:
@@ -154,17 +154,17 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     rows = run.rows.filter(pc.equal(run.rows["error"], ""))
     by_method: dict[str, dict[str, dict[str, Any]]] = {}
     for method in methods:
-        own = rows.filter(pc.equal(rows["method"], method)).select(_COLUMNS).to_pylist()
-        by_method[method] = {row["path"]: row for row in own}
-    images = {path: row for own in by_method.values() for path, row in own.items()}
-    known = (row[name] for own in by_method.values() for row in own.values() for name in _COLUMNS[1:4])
+        answers = rows.filter(pc.equal(rows["method"], method)).select(_COLUMNS).to_pylist()
+        by_method[method] = {row["path"]: row for row in answers}
+    images = {path: row for answers in by_method.values() for path, row in answers.items()}
+    known = (row[name] for answers in by_method.values() for row in answers.values() for name in _COLUMNS[1:4])
     classes, titles = sorted({*known} - {None}), _class_titles(run)
     local = {index: position for position, index in enumerate(classes)}
     predictions = {
         method: _predictions(
-            [row if (row := own.get(path)) and row["index"] is not None else None for path in images], local
+            [row if (row := answers.get(path)) and row["index"] is not None else None for path in images], local
         )
-        for method, own in by_method.items()
+        for method, answers in by_method.items()
     }
     data = head | {
         "names": [titles.get(index, f"class {index}") for index in classes],
@@ -177,9 +177,12 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     keys = [(place, path) for path in images]
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
     first = {
-        key for own in predictions.values() for key, sign in zip(keys, own["outcome"], strict=True) if sign in changed
+        key
+        for answers in predictions.values()
+        for key, sign in zip(keys, answers["outcome"], strict=True)
+        if sign in changed
     }
-    first |= {keys[position] for own in predictions.values() for position in _least_sure(own)}
+    first |= {keys[position] for answers in predictions.values() for position in _least_sure(answers)}
     return RunImages(run, keys, first, data)
 
 
@@ -395,8 +398,8 @@ def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]
     gains = {name: result.comparison for name, result in results.items() if result.comparison is not None}
     if gains:
         pooled = compare_sets([*gains.values()])
-        both = "" if pooled.sets is None else f", {TOP1.ends(pooled.sets, sign=True)} over sets like these"
-        gain = f"{TOP1.show(pooled.images, sign=True)} points over all images{both}, with 95% intervals"
+        over_sets = "" if pooled.sets is None else f", {TOP1.ends(pooled.sets, sign=True)} over sets like these"
+        gain = f"{TOP1.show(pooled.images, sign=True)} points over all images{over_sets}, with 95% intervals"
         figure = gains_figure(title, "zero-shot", backbone, gains, ("all images together", pooled)).figure
         yield "g", figure, f"Gain of {title} over zero-shot, by data set: {gain}."
     bases = [base for result in results.values() if (base := result.zero_shot) is not None]

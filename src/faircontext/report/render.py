@@ -93,8 +93,8 @@ class Table:
             text_columns: how many columns are text.
             by: indices of columns; between rows in which one of them differs a line is drawn, and one after the text.
         """
-        held = [*records]
-        texts = {column: [column.show(record[column.key]) for record in held] for column in columns}
+        listed = [*records]
+        texts = {column: [column.show(record[column.key]) for record in listed] for column in columns}
         columns = [one for one in columns if one.optional is None or {*texts[one]} - {one.optional}]
         rows = tuple(zip(*([Cell(text) for text in texts[column]] for column in columns), strict=True))
         ends = (index for index, (row, below) in enumerate(pairwise(rows)) if any(row[k] != below[k] for k in by))

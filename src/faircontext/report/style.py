@@ -178,11 +178,11 @@ def draw_line(
     if intervals == "band":
         axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
         for end in ends:
-            axis.plot(x, end, color=colour, linewidth=_THIN, linestyle=":")
+            axis.plot(x, end, color=colour, linewidth=_THIN, linestyle=":", marker=".", markersize=1.5)
     elif intervals == "bars":
         axis.vlines(x, low, high, color=colour, alpha=0.45, linewidth=_THICK if both else 1)
         if both:
-            axis.vlines(x, *ends, color=colour, linewidth=_THIN)
+            axis.vlines(x, ends[0], ends[1], color=colour, linewidth=_THIN)
     axis.plot(x, value, color=colour, linewidth=1.1, **line)
 
 

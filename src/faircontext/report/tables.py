@@ -97,13 +97,13 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
     apart = [scope.heading for scope in scopes if not scope.comparable(group)]
     columns = []
     for scope in scopes:
-        held = [scope.results(group, method) for method in methods]
-        counts = {sum(r.n for r in results) for results in held if results}
-        measured = [metric.measure(results) for results in held]
+        by_method = [scope.results(group, method) for method in methods]
+        counts = {sum(r.n for r in results) for results in by_method if results}
+        measured = [metric.measure(results) for results in by_method]
         columns.append(Pivoted(scope.heading, measured, counts, None if scope.heading in apart else metric.higher))
         if scope in compared:  # beside its mean
             heading = "Δ" if len(scopes) == 1 else f"Δ {scope.heading}"
-            columns.append(Pivoted(heading, [metric.gain(results) for results in held], counts, signed=True))
+            columns.append(Pivoted(heading, [metric.gain(results) for results in by_method], counts, signed=True))
     gains = {method: metric.gain([*group.row(method).values()]) for method in methods}
     notes = (
         _explanation(group, scopes, metric),
@@ -182,7 +182,9 @@ def range_of(counts: Iterable[int]) -> str:
 
 def _held(group: TableGroup, *methods: str) -> list[Result]:
     """Return a group's results, of all methods or of some."""
-    return [r for held in group.results.values() for name, r in held.items() if name in (methods or held)]
+    return [
+        r for by_method in group.results.values() for name, r in by_method.items() if name in (methods or by_method)
+    ]
 
 
 def _rules(methods: Sequence[str]) -> Iterator[int]:
@@ -316,7 +318,7 @@ def long_table(group: TableGroup) -> Table:
 def adjusted_p_values(group: TableGroup, method: str) -> dict[str, Record]:
     """Return a method's p-values by data set: McNemar's exact test, and adjusted by Holm's method over the sets."""
     comparisons = {name: result.comparison for name, result in group.row(method).items()}
-    return _adjusted({name: one and one.p_value for name, one in comparisons.items()})
+    return _adjusted({name: None if one is None else one.p_value for name, one in comparisons.items()})
 
 
 def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, Record]:
@@ -339,10 +341,10 @@ def pooled_table(group: TableGroup, title: str = "All data sets together") -> Ta
         group: the results.
         title: of the table.
     """
-    held = {method: results for method in group.methods if (results := list(group.row(method).values()))}
+    by_method = {method: results for method in group.methods if (results := list(group.row(method).values()))}
     records = {
         name: _record(results, name) | {"_sets": len(results), "_gain": TOP1.gain(results) or NO_GAIN}
-        for name, results in held.items()
+        for name, results in by_method.items()
     }
     p_values = _adjusted({name: record["delta"].p_value for name, record in records.items()})
     notes = (
@@ -350,8 +352,8 @@ def pooled_table(group: TableGroup, title: str = "All data sets together") -> Ta
         "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
         "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
         *sets_notes(record[key] for record in records.values() for key in ("delta", "_gain")),
-        *_apart(list(held.values())),
-        *memory_notes(result for results in held.values() for result in results),
+        *_apart(list(by_method.values())),
+        *memory_notes(result for results in by_method.values() for result in results),
     )
     return Table.of(title, _POOLED, (record | p_values.get(name, {}) for name, record in records.items()), notes)
 
@@ -380,12 +382,12 @@ def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
     """Yield, for each data set, how many files were unreadable and the accuracies with them counted as wrong."""
     for name, results in group.results.items():
         some = [results[method] for method in group.methods if method in results and results[method].unreadable]
-        for unreadable, whole in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
-            line = f"{dataset_title(name)}: {unreadable:,} of {counted(whole, 'file')} unreadable and left out"
+        for unreadable, total in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
+            line = f"{dataset_title(name)}: {unreadable:,} of {counted(total, 'file')} unreadable and left out"
             if metric.counts and metric.score is not None:
-                same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, whole)]
+                same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, total)]
                 correct = {r.method: int(metric.score(r).sum()) if r.n else 0 for r in same}
-                worse = (f"{method_title(m)} {TOP1.show(Accuracy(k, whole).estimate)}" for m, k in correct.items())
+                worse = (f"{method_title(m)} {TOP1.show(Accuracy(k, total).estimate)}" for m, k in correct.items())
                 line += f"; counted as wrong: {', '.join(worse)}"
             yield f"{line}."
 
@@ -393,12 +395,13 @@ def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
 def _gains(group: TableGroup, metric: Metric, gains: Mapping[str, PooledMean | None]) -> Iterator[str]:
     """Yield, for each method, its mean gain over zero-shot with the intervals."""
     for method, gain in ((method, gain) for method, gain in gains.items() if gain is not None):
-        sets, whole = gain.datasets, len(group.results)
-        part = f" over {sets} of {whole} data sets" if sets < whole else ""
+        sets, total = gain.datasets, len(group.results)
+        part = f" over {sets} of {total} data sets" if sets < total else ""
         over_sets = "" if gain.sets is None else f", [{SETS_MARK}] {metric.ends(gain.sets, sign=True)}"
         images = counted(gain.n, "image")
-        how = f"paired on {images}, 95% interval" if metric.has_interval else images
-        yield f"Δ {method_title(method)}: {metric.show(gain.images, sign=True)}{over_sets}{part} ({how})."
+        intervals = "95% interval" if gain.sets is None else "95% intervals"
+        note = f"paired on {images}, {intervals}" if metric.has_interval else images
+        yield f"Δ {method_title(method)}: {metric.show(gain.images, sign=True)}{over_sets}{part} ({note})."
 
 
 def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compared: bool = False) -> list[Record]:
@@ -446,11 +449,11 @@ def _shared(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
 def _reported(group: TableGroup, compared: bool) -> Mapping[tuple[tuple[str, ...], str], Record]:
     """Return what the paper reports, by data sets and method, if it is asked for; nothing stands for what it lacks."""
     empty = {"reported": None, "difference": NO_GAIN} if compared else {}
-    found: dict[tuple[tuple[str, ...], str], Record] = defaultdict(lambda: empty)
+    accuracies: dict[tuple[tuple[str, ...], str], Record] = defaultdict(lambda: empty)
     with suppress(MissingError):  # the paper has no such table: its columns stay empty
         for one in compare_with_paper(group) if compared else ():
-            found[one.scope.sets, one.method] = {"reported": one.reported, "difference": one.difference}
-    return found
+            accuracies[one.scope.sets, one.method] = {"reported": one.reported, "difference": one.difference}
+    return accuracies
 
 
 def _less(measured: Interval, reported: float) -> Interval:
@@ -490,8 +493,8 @@ def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
         ArgumentError: the paper has no table of the group's backbone and data sets.
     """
     reported = reported_accuracies(group.settings.backbone, group.benchmark)
-    whole = len(group.results) == len(SETS.get(group.benchmark, ()))
-    for scope in (scope for scope in paper_scopes(group) if scope.name != "avg" or whole):
+    complete = len(group.results) == len(SETS.get(group.benchmark, ()))
+    for scope in (scope for scope in paper_scopes(group) if scope.name != "avg" or complete):
         for method in group.methods:
             results, theirs = scope.results(group, method), reported.get(_reported_method(group, method) or "", {})
             if scope.name in theirs and (ours := TOP1.measure(results)) is not None:
@@ -568,8 +571,8 @@ def _notes(block: StreamBlock) -> Iterator[str]:
     yield from _other_orders(block)
     yield from tuned_note(_tuned(block))
     results = [result for method in block.runs.methods for result in _results(block, method)]
-    whole = dict.fromkeys((result.dataset, ", ".join(shortfalls(result))) for result in results)
-    yield from (f"{dataset_title(name)}: {parts}." for name, parts in whole if parts)
+    missing = dict.fromkeys((result.dataset, ", ".join(shortfalls(result))) for result in results)
+    yield from (f"{dataset_title(name)}: {parts}." for name, parts in missing if parts)
     unreadable = dict.fromkeys((r.dataset, r.unreadable, r.unreadable + r.n) for r in results if r.unreadable)
     for name, count, files in unreadable:
         yield f"{dataset_title(name)}: {count:,} of {counted(files, 'file')} unreadable and left out."
@@ -579,14 +582,14 @@ def _notes(block: StreamBlock) -> Iterator[str]:
 
 def _other_orders(block: StreamBlock) -> Iterator[str]:
     """Yield which methods were run on which sets in other orders than most, if any were."""
-    held = dict[str, list[str]]()
-    for (scope, method), found in block.results.items():
+    by_orders = dict[str, list[str]]()
+    for (scope, method), result in block.results.items():
         if scope != ALL_SETS:
-            orders = describe_stream(found.orders, "shuffled")
-            held.setdefault(orders, []).append(f"{method_title(method)} on {dataset_title(scope)}")
-    if len(held) > 1:
-        most = max(held, key=lambda orders: len(held[orders]))
-        others = (f"{', '.join(names)} in {orders}" for orders, names in held.items() if orders != most)
+            orders = describe_stream(result.orders, "shuffled")
+            by_orders.setdefault(orders, []).append(f"{method_title(method)} on {dataset_title(scope)}")
+    if len(by_orders) > 1:
+        most = max(by_orders, key=lambda orders: len(by_orders[orders]))
+        others = (f"{', '.join(names)} in {orders}" for orders, names in by_orders.items() if orders != most)
         where = " All sets together are of the orders that each of them has." if len(block.scopes) > 1 else ""
         yield f"Not all are means of the same orders: most are in {most}, {'; '.join(others)}.{where}"
 
@@ -595,9 +598,9 @@ def _by_set(block: StreamBlock, metric: Metric) -> Table:
     """Return methods by data sets: the mean over orders and their standard deviation."""
     methods, columns = block.runs.methods, []
     for name in block.datasets:
-        held = [_results(block, method, name) for method in methods]
-        measured = [[metric.measure([result]) for result in results] for results in held]
-        counts, texts = {r.n for results in held for r in results}, [_mean(values, metric) for values in measured]
+        by_method = [_results(block, method, name) for method in methods]
+        measured = [[metric.measure([result]) for result in results] for results in by_method]
+        counts, texts = {r.n for results in by_method for r in results}, [_mean(values, metric) for values in measured]
         columns.append(Pivoted(dataset_title(name), [v for values in measured for v in values], counts, texts=texts))
     notes = (
         "After ± stands the standard deviation of the orders. ±95% is the largest half-width of an order's "
@@ -613,7 +616,7 @@ def _by_set(block: StreamBlock, metric: Metric) -> Table:
 def _results(block: StreamBlock, method: str, *datasets: str) -> list[Result]:
     """Return a method's results in all orders, on some data sets or on all."""
     names = datasets or block.datasets
-    return [result for name in names if (found := block.results.get((name, method))) for result in found.all]
+    return [result for name in names if (stream := block.results.get((name, method))) for result in stream.all]
 
 
 def _tuned(block: StreamBlock) -> Iterator[tuple[str, str]]:
@@ -631,29 +634,29 @@ def _mean(measured: Sequence[Interval | None], metric: Metric) -> str:
 
 
 def _orders_record(
-    scope: str, method: str, correct: Bool[np.ndarray, "orders n"], found: StreamResult | None
+    scope: str, method: str, correct: Bool[np.ndarray, "orders n"], stream: StreamResult | None
 ) -> Record:
-    """Return a method on a data set or all; `found` is None for zero-shot, which has no memory."""
+    """Return a method on a data set or all; `stream` is None for zero-shot, which has no memory."""
     accuracy = accuracy_over_orders(correct)
     ends = f"{TOP1.format(accuracy.least)} to {TOP1.format(accuracy.most)}"
-    orders = found and " ".join(map(str, found.orders))
+    orders = stream and " ".join(map(str, stream.orders))
     return {
         "_scope": scope,
-        "_method": marked_title(found.all if found else (), method),
+        "_method": marked_title(stream.all if stream else (), method),
         "_orders": orders or MISSING,
-        "orders": found and len(found.orders),
+        "orders": stream and len(stream.orders),
         "_n": accuracy.n,
         "_top1": accuracy.mean,
         "top1_sd": accuracy.sd,
         "top1_min": accuracy.least,
         "top1_max": accuracy.most,
-        "_range": ends if found else MISSING,
-        "seen_before": found.seen_before if found else 0,
-        "state_mb": found and found.cost("megabytes"),
-        "seconds": found and found.seconds,
-        "shared_seconds": found and found.shared_seconds,
-        "backward_passes": found.cost("backward_passes") if found else 0,
-        "mark": TUNED if found and found.tuned else "",
+        "_range": ends if stream else MISSING,
+        "seen_before": stream.seen_before if stream else 0,
+        "state_mb": stream and stream.cost("megabytes"),
+        "seconds": stream and stream.seconds,
+        "shared_seconds": stream and stream.shared_seconds,
+        "backward_passes": stream.cost("backward_passes") if stream else 0,
+        "mark": TUNED if stream and stream.tuned else "",
     }
 
 
@@ -687,11 +690,11 @@ def _accuracies(block: StreamBlock, scopes: Iterable[str]) -> Table:
     """Return accuracies over orders with what they cost, and zero-shot on the same images first."""
     records: list[Record] = []
     for scope in scopes:
-        held = [found for (name, _), found in block.results.items() if name == scope]
-        pairs = (found.paired(block.runs.baseline("zero_shot", found.results)) for found in held)
+        streams = [stream for (name, _), stream in block.results.items() if name == scope]
+        pairs = (stream.paired(block.runs.baseline("zero_shot", stream.results)) for stream in streams)
         zero_shot = next((pair[1] for pair in pairs if pair is not None), None)
         records += [] if zero_shot is None else [_orders_record(scope, "zero_shot", zero_shot[:1], None)]
-        records += [_orders_record(scope, found.method, found.correct, found) for found in held]
+        records += [_orders_record(scope, stream.method, stream.correct, stream) for stream in streams]
     notes = (
         "Percent: the mean over orders of the same images, with Wilson's interval of the images, and the standard "
         "deviation, the least and the most of the orders. Images seen before are a mean; the state is the largest "
@@ -702,24 +705,26 @@ def _accuracies(block: StreamBlock, scopes: Iterable[str]) -> Table:
     return Table.of(f"Methods with a memory: {block.title}", _COLUMNS, records, notes, text_columns=2, by=(0,))
 
 
-def pair_record(found: StreamResult, other: dict[str, Result]) -> Record | None:
+def pair_record(stream: StreamResult, other: dict[str, Result]) -> Record | None:
     """Compare a method with a memory with one without, on the images that both have; None where there is none.
 
     In order 0 alone, nothing without that order, and over all orders.
     """
-    if (pair := found.paired(other)) is None:
+    if (pair := stream.paired(other)) is None:
         return None
     ends = np.cumsum([len(positions) for positions in pair[0].positions.values()])[:-1]
-    own, base = (np.split(correct, ends, axis=1) for correct in (pair[0].correct, pair[1]))
+    method, base = (np.split(correct, ends, axis=1) for correct in (pair[0].correct, pair[1]))
 
     def in_order(index: int) -> Record:
-        return comparison_record(Comparison.of(mine[index], theirs[0]) for mine, theirs in zip(own, base, strict=True))
+        return comparison_record(
+            Comparison.of(mine[index], theirs[0]) for mine, theirs in zip(method, base, strict=True)
+        )
 
-    first = in_order(found.orders.index(0)) if 0 in found.orders else comparison_record(())
-    if len(found.orders) == 1:
+    first = in_order(stream.orders.index(0)) if 0 in stream.orders else comparison_record(())
+    if len(stream.orders) == 1:
         over = in_order(0)["delta"]
     else:
-        means = [(mine.astype(np.float64) - theirs).mean(0) for mine, theirs in zip(own, base, strict=True)]
+        means = [(mine.astype(np.float64) - theirs).mean(0) for mine, theirs in zip(method, base, strict=True)]
         orders = difference_over_orders(pair[0].correct, pair[1])
         interval = Interval(orders.value, orders.low, orders.high)
         over = pool(means, images=interval, p_value=orders.p_value)
@@ -744,12 +749,12 @@ def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
     """Return differences from each method without a memory, on the same images."""
     records: list[Record] = []
     for scope, base in product(scopes, block.runs.baselines):
-        held = [found for (where, _), found in block.results.items() if where == scope]
-        pairs = [(found, pair_record(found, block.runs.baseline(base, found.results))) for found in held]
-        known = [(found, pair) for found, pair in pairs if pair is not None]
+        streams = [stream for (where, _), stream in block.results.items() if where == scope]
+        pairs = [(stream, pair_record(stream, block.runs.baseline(base, stream.results))) for stream in streams]
+        known = [(stream, pair) for stream, pair in pairs if pair is not None]
         adjusted = holm([pair["_p_value"] for _, pair in known]) if known else ()
-        for (found, pair), p in zip(known, adjusted, strict=True):
-            names = {"_scope": scope, "_method": marked_title(found.all, found.method), "_base": base}
+        for (stream, pair), p in zip(known, adjusted, strict=True):
+            names = {"_scope": scope, "_method": marked_title(stream.all, stream.method), "_base": base}
             records.append(names | pair | {"_adjusted": p})
     title = f"Methods with a memory less those without, on the same images: {block.title}"
     notes = (
@@ -767,8 +772,8 @@ def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
 def compare_with_published(block: StreamBlock) -> Iterator[tuple[StreamResult, Published]]:
     """Yield results on a data set with each accuracy that was published of the method there; not of variants."""
     known = published_accuracies(block.runs.settings.backbone)
-    for (scope, method), found in block.results.items():
-        yield from ((found, one) for one in known if (one.dataset, one.method) == (scope, method_title(method)))
+    for (scope, method), stream in block.results.items():
+        yield from ((stream, one) for one in known if (one.dataset, one.method) == (scope, method_title(method)))
 
 
 def published_table(block: StreamBlock) -> Table:
@@ -777,15 +782,15 @@ def published_table(block: StreamBlock) -> Table:
     Raises:
         MissingError: none is known as published.
     """
-    pairs = [(found, one, accuracy_over_orders(found.correct)) for found, one in compare_with_published(block)]
+    pairs = [(stream, one, accuracy_over_orders(stream.correct)) for stream, one in compare_with_published(block)]
     if not pairs:
         backbone = block.runs.settings.backbone
         raise MissingError(f"no accuracy of these methods with a memory, on {backbone}, is known as published")
     records = [
         vars(one)
-        | {"_method": marked_title(found.all, found.method), "n": measured.n, "measured": measured.mean}
+        | {"_method": marked_title(stream.all, stream.method), "n": measured.n, "measured": measured.mean}
         | {"reported": one.accuracy, "difference": PooledMean(_less(measured.mean, one.accuracy), None, measured.n, 1)}
-        for found, one, measured in pairs
+        for stream, one, measured in pairs
     ]
     sources = {row["source"]: f"{row['title']} ({row['kind']})" for row in read_reported("online_sources")}
     notes = (
@@ -801,42 +806,42 @@ def published_table(block: StreamBlock) -> Table:
 
 
 def stream_records(
-    blocks: Iterable[StreamBlock], held: Sequence[RunSettings], metric_name: str | None = None
+    blocks: Iterable[StreamBlock], others: Sequence[RunSettings], metric_name: str | None = None
 ) -> list[Record]:
     """Return a record per data set and method with a memory, and for all sets of a block together.
 
     Args:
         blocks: the results.
-        held: settings of all groups of the file, see `settings_record`.
+        others: settings of all groups of the file, see `settings_record`.
         metric_name: for style `paper`, what `value` is; else records have columns of style `long`.
     """
     records = []
-    for block, (scope, method), found in ((b, *item) for b in blocks for item in b.results.items()):
-        record = settings_record(block.runs.settings, held) | {"benchmark": block.benchmark}
-        record["stream"] = describe_stream(found.orders, block.runs.arrangement)
+    for block, (scope, method), stream in ((b, *item) for b in blocks for item in b.results.items()):
+        record = settings_record(block.runs.settings, others) | {"benchmark": block.benchmark}
+        record["stream"] = describe_stream(stream.orders, block.runs.arrangement)
         record |= {"dataset" if metric_name is None else "column": scope, "method": method}
         record |= {} if metric_name is None else {"metric": metric_name}
-        record["n"] = found.correct.shape[1]
-        record["unreadable"] = sum(max(r.unreadable for r in orders.values()) for orders in found.results.values())
+        record["n"] = stream.correct.shape[1]
+        record["unreadable"] = sum(max(r.unreadable for r in orders.values()) for orders in stream.results.values())
         if metric_name is None:
-            record |= {name: _over_orders(found, name) for name in ("top1", "top5", "mean_per_class")}
-            record |= {name: _over_orders(found, name).value for name in ("ece", "brier", "nll")}
+            record |= {name: _over_orders(stream, name) for name in ("top1", "top5", "mean_per_class")}
+            record |= {name: _over_orders(stream, name).value for name in ("ece", "brier", "nll")}
         else:
-            record["value"] = _over_orders(found, metric_name)
-        pair = pair_record(found, block.runs.baseline("zero_shot", found.results))
+            record["value"] = _over_orders(stream, metric_name)
+        pair = pair_record(stream, block.runs.baseline("zero_shot", stream.results))
         if metric_name in (None, "top1") and pair is not None:
             record |= {"delta": pair["_difference"], "delta_p_orders": pair["_p_value"]}
-        records.append(flat(record | _orders_record(scope, method, found.correct, found)))
+        records.append(flat(record | _orders_record(scope, method, stream.correct, stream)))
     return records
 
 
-def _over_orders(found: StreamResult, name: str) -> Interval:
+def _over_orders(stream: StreamResult, name: str) -> Interval:
     """Return a metric's mean over orders, data sets weighing as their images; of top-1 and top-5 with an interval."""
     if name in ("top1", "top5"):
-        correct = found.correct if name == "top1" else found.scores(lambda result: result.in_top5)
+        correct = stream.correct if name == "top1" else stream.scores(lambda result: result.in_top5)
         return accuracy_over_orders(np.asarray(correct, np.bool_)).mean
-    values = [METRICS[name].value(r) if METRICS[name].known(r) else nan for r in found.all]
-    return Interval(float(np.average(values, weights=[result.n for result in found.all])), nan, nan)
+    values = [METRICS[name].value(r) if METRICS[name].known(r) else nan for r in stream.all]
+    return Interval(float(np.average(values, weights=[result.n for result in stream.all])), nan, nan)
 
 
 _CORRUPTIONS = [name for names in KINDS.values() for name in names]
@@ -877,10 +882,12 @@ class PerturbedRuns:
 
         Nothing where a corruption has no result of one of the data sets, or where labels of the same images differ.
         """
-        held = self.results(method, datasets)
-        if not all(len(held[perturbation]) == len(datasets) for perturbation in self.corruptions):
+        by_perturbation = self.results(method, datasets)
+        if not all(len(by_perturbation[perturbation]) == len(datasets) for perturbation in self.corruptions):
             return []
-        columns = [_common([held[name][index] for name in self.corruptions]) for index in range(len(datasets))]
+        columns = [
+            _common([by_perturbation[name][index] for name in self.corruptions]) for index in range(len(datasets))
+        ]
         return [dict(zip(self.corruptions, column, strict=True)) for column in columns] if all(columns) else []
 
 
@@ -902,8 +909,10 @@ def perturbed_runs(groups: Sequence[TableGroup]) -> list[PerturbedRuns]:
         key = (*group.settings._replace(shift=""), group.benchmark)
         families.setdefault(key, {})[group.settings.shift] = group
     return [
-        PerturbedRuns({perturbation: held[perturbation] for perturbation in sorted(held, key=_rank)})
-        for held in families.values()
+        PerturbedRuns(
+            {perturbation: by_perturbation[perturbation] for perturbation in sorted(by_perturbation, key=_rank)}
+        )
+        for by_perturbation in families.values()
     ]
 
 
@@ -934,16 +943,17 @@ def _by_perturbation(runs: PerturbedRuns) -> Table:
     """Return a table with a row per data set and method, and a column per perturbation."""
     records, known = list[Record](), list[Result]()
     for scope, datasets, method in runs.rows:
-        held = runs.results(method, datasets)
-        whole = {
-            perturbation: results if len(results) == len(datasets) else [] for perturbation, results in held.items()
+        by_perturbation = runs.results(method, datasets)
+        complete = {
+            perturbation: results if len(results) == len(datasets) else []
+            for perturbation, results in by_perturbation.items()
         }
-        found = [result for results in held.values() for result in results]
-        known += found if len(datasets) == 1 else []
-        if sizes := [sum(result.n for result in results) for results in whole.values() if results]:
-            row = {"_scope": scope, "_method": marked_title(found, method), "n": range_of(sizes)}
+        answered = [result for results in by_perturbation.values() for result in results]
+        known += answered if len(datasets) == 1 else []
+        if sizes := [sum(result.n for result in results) for results in complete.values() if results]:
+            row = {"_scope": scope, "_method": marked_title(answered, method), "n": range_of(sizes)}
             records.append(
-                row | {f"shift {perturbation}": pooled_accuracy(results) for perturbation, results in whole.items()}
+                row | {f"shift {perturbation}": pooled_accuracy(results) for perturbation, results in complete.items()}
             )
     columns = (
         *(_SCOPE, METHOD, Column("n", "n")),
@@ -970,16 +980,16 @@ _MEAN_COLUMNS = (
 def _means(runs: PerturbedRuns) -> Iterator[Record]:
     """Yield a method's mean over all corruptions of a data set, or of all; Δ and mCE are against zero-shot."""
     for scope, datasets, method in runs.rows:
-        own, other = runs.shared(datasets, method), runs.shared(datasets, "zero_shot")
-        if not own:
+        ours, other = runs.shared(datasets, method), runs.shared(datasets, "zero_shot")
+        if not ours:
             continue
-        correct, base = ([np.mean([*answers.values()], axis=0) for answers in side] for side in (own, other))
+        correct, base = ([np.mean([*answers.values()], axis=0) for answers in side] for side in (ours, other))
         delta, error = NO_GAIN, UNKNOWN
         if [*map(len, base)] == [*map(len, correct)]:
             if method != "zero_shot":
                 delta = pool([mine - theirs for mine, theirs in zip(correct, base, strict=True)])
-            error = mean_corruption_error(_outcomes(own), _outcomes(other))
-        results = [result for held in runs.results(method, datasets).values() for result in held]
+            error = mean_corruption_error(_outcomes(ours), _outcomes(other))
+        results = [result for several in runs.results(method, datasets).values() for result in several]
         joined = np.concatenate(correct)
         names = {"dataset": scope, "_method": marked_title(results, method), "method": method, "n": len(joined)}
         yield names | {"top1": bootstrap_mean(joined), "delta": delta, "mce": error}
@@ -1217,9 +1227,9 @@ def _tables(
     episodic, streams = split_streams(group_runs(runs))
     groups, blocks = split_by_benchmark(episodic), stream_blocks(streams)
 
-    def beside(table: Callable[[Any], Table], held: TableGroup | StreamBlock) -> Iterator[Table]:
+    def beside(table: Callable[[Any], Table], source: TableGroup | StreamBlock) -> Iterator[Table]:
         try:
-            yield from [table(held)] if compared else ()
+            yield from [table(source)] if compared else ()
         except MissingError as missing:
             warn(str(missing))
 

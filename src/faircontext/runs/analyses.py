@@ -107,8 +107,8 @@ def describe_analysis(rows: Sequence[AnalysisRow], label: str) -> list[str]:
     for name in names:
         parts = []
         for title, chosen in (("all", (True, False)), ("right", (True,)), ("wrong", (False,))):
-            known = [row for row in rows if row.correct in chosen and name in row.diagnostics]
-            if mean := _mean([(row.dataset, row.diagnostics[name]) for row in known]):
+            those = (row for row in rows if row.correct in chosen and name in row.diagnostics)
+            if mean := _mean((row.dataset, row.diagnostics[name]) for row in those):
                 means[name, title] = mean.value
                 parts.append(f"{title} {_show(mean)})")
         lines.append(f"  {name}: {'; '.join(parts) or 'no finite value'}")
@@ -133,8 +133,9 @@ def _mean(values: Iterable[tuple[str, float]]) -> PooledMean | None:
     for name, value in values:
         if math.isfinite(value):
             sets.setdefault(name, []).append(value)
-    of_all = bootstrap_mean(np.concatenate([*sets.values()])) if sets else None
-    return of_all and pool([np.array(held) for held in sets.values()], images=of_all)
+    if not sets:
+        return None
+    return pool([np.array(own) for own in sets.values()], images=bootstrap_mean(np.concatenate([*sets.values()])))
 
 
 def _show(mean: PooledMean) -> str:

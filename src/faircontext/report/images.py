@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import PIL.Image
 from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
+from scipy.special import softmax
 
 from faircontext.datasets.containers import Place
 from faircontext.errors import ArgumentError, ImageError, counted, lines_and_more
@@ -25,9 +26,6 @@ from faircontext.runs.records import AnalysisRow, method_of
 from faircontext.runs.store import Run
 from faircontext.sources import Source
 from faircontext.types import StoredMaps, read_maps
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 T = TypeVar("T", bound=Hashable)
 Map = Float[np.ndarray, "height width"]
@@ -97,24 +95,17 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
 
 
 def common_map(first: Map, second: Map) -> Map:
-    """Return the common evidence of two stored maps, with 1 as its maximum; see `common_evidence`."""
-    from faircontext.evidence import common_evidence  # PyTorch is needed where stored evidence is drawn, and not else
-
-    return np.asarray(common_evidence(*_pair(first, second))[0])
+    """Return what `common_evidence` makes of two stored maps, unscaled; reading runs must not load PyTorch."""
+    return np.asarray(softmax(first.astype(np.float64) + second))
 
 
-def unique_map(own: Map, other: Map) -> Map:
-    """Return what is unique to the first of two stored maps, see `unique_evidence`."""
-    from faircontext.evidence import unique_evidence
-
-    return np.asarray(unique_evidence(*_pair(own, other))[0])
-
-
-def _pair(first: Map, second: Map) -> "tuple[Tensor, Tensor]":
-    """Return two maps as tensors, and their positions as a pair."""
-    import torch
-
-    return torch.from_numpy(np.stack([first, second]).astype(np.float64)), torch.tensor([[0], [1]])
+def unique_map(target: Map, other: Map) -> Map:
+    """Return what `unique_evidence` makes of two stored maps."""
+    weights, common = (
+        (values - values.min()) / span if (span := np.ptp(values)) > 0 else np.ones_like(values)
+        for values in (softmax(target.astype(np.float64)), common_map(target, other))
+    )
+    return np.asarray(weights * (1.0 - common))
 
 
 def resized(
@@ -270,7 +261,7 @@ class RunImages:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PageImages:
     """Pictures of a page: JPEG files in base64, names and pictures of two candidates' evidence, and warnings."""
 
     thumbnails: list[str]
@@ -278,7 +269,7 @@ class Pictures:
     warnings: list[str]
 
 
-def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> Pictures:
+def add_thumbnails(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> PageImages:
     """Read and draw the pictures of panels, each once, and note in the panels' data which image has which.
 
     Args:
@@ -295,8 +286,8 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
         readers |= dict.fromkeys(panel.keys, partial(read_image, **limits))
         first |= {*panel.changed, *(key for key in panel.keys if stored_key(panel.run, key[1]) in stored)}
     chosen = choose([*readers], first, most)
-    pictures, reasons = _read_pictures({key: readers[key] for key in chosen})
-    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(pictures)}
+    thumbnails, reasons = _read_thumbnails({key: readers[key] for key in chosen})
+    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(thumbnails)}
     drawn: dict[Any, dict[str, Any]] = {}
     for panel in panels:
         evidence = panel.data["evidence"] = {}
@@ -307,8 +298,8 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
                     drawn[stored_as] = {"names": names, "pictures": texts}
                 evidence[position] = [*drawn].index(stored_as)
         panel.data["pictures"] = [indices.get(key, -1) for key in panel.keys]
-    return Pictures(
-        [*pictures.values()], [*drawn.values()], _missing(reasons, len(readers) - len(chosen), len(readers))
+    return PageImages(
+        [*thumbnails.values()], [*drawn.values()], _missing(reasons, len(readers) - len(chosen), len(readers))
     )
 
 
@@ -341,7 +332,7 @@ def _spread(images: Sequence[T], count: int) -> Sequence[T]:
     return [images[index * len(images) // count] for index in range(count)] if len(images) > count else images
 
 
-def _read_pictures(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str], dict[ImageKey, str]]:
+def _read_thumbnails(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str], dict[ImageKey, str]]:
     """Return small pictures of images as text, and of the others why they cannot be read."""
     sources, reasons = _find(readers)
 
@@ -355,8 +346,8 @@ def _read_pictures(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str]
     with ThreadPoolExecutor() as pool:  # decoders let other threads run
         read = dict(zip(sources, pool.map(read_small, sources), strict=True))
     failed = reasons | {key: reason for key, (_, reason) in read.items() if reason}
-    pictures = {key: read[key][0] for key in readers if key in read and read[key][0]}
-    return pictures, {key: failed[key] for key in readers if key in failed}
+    thumbnails = {key: read[key][0] for key in readers if key in read and read[key][0]}
+    return thumbnails, {key: failed[key] for key in readers if key in failed}
 
 
 def _find(keys: Iterable[ImageKey]) -> tuple[dict[ImageKey, Source], dict[ImageKey, str]]:
@@ -366,7 +357,7 @@ def _find(keys: Iterable[ImageKey]) -> tuple[dict[ImageKey, Source], dict[ImageK
         by_place.setdefault(place, []).append(name)
     sources, reasons = dict[ImageKey, Source](), dict[ImageKey, str]()
     for place, names in by_place.items():
-        found, missing = place.find(names)
-        sources |= {(place, name): source for name, source in found.items()}
+        located, missing = place.find(names)
+        sources |= {(place, name): source for name, source in located.items()}
         reasons |= {(place, name): reason for name, reason in missing.items()}
     return sources, reasons
