@@ -846,7 +846,7 @@ def _over_orders(stream: StreamResult, name: str) -> Interval:
 
 _CORRUPTIONS = [name for names in KINDS.values() for name in names]
 
-Answers = Bool[np.ndarray, " images"]
+Answers = Bool[np.ndarray, " _"]  # images of one data set or several
 
 
 @dataclass(frozen=True)
