@@ -17,9 +17,8 @@ from pathlib import Path
 from page_tables import write_csv
 from study_lite import fill
 
-from faircontext.metrics.scores import expected_calibration_error
-from faircontext.metrics.stats import Accuracy, holm
-from faircontext.report.accuracy_tables import pooled_comparison
+from faircontext.metrics.scores import Comparison, compare_sets, expected_calibration_error
+from faircontext.metrics.stats import Accuracy, Interval, holm
 from faircontext.runs.groups import group_runs
 from faircontext.runs.results import Result
 from faircontext.runs.store import Run, load_runs
@@ -51,21 +50,28 @@ def sets(root: Path) -> dict[str, int]:
 
 def pooled(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) -> Iterator[str]:
     """Yield the table of all sets together."""
-    yield "| method | n | accuracy | zero-shot on the same images | difference (95%) | alone right | p |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| method | n | accuracy | zero-shot on the same images | difference | over these images (95%) "
+        "| over sets like these (95%) | alone right | p |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
     for method in methods:
         row = [by_method[method] for by_method in results.values() if method in by_method]
         if method == "zero_shot":
             accuracy = Accuracy(sum(int(result.correct.sum()) for result in row), sum(result.n for result in row))
-            yield f"| {method} | {accuracy.n} | {cell(accuracy)} | | | | |"
+            yield f"| {method} | {accuracy.n} | {cell(accuracy)} | | | | | | |"
             continue
-        comparison = pooled_comparison(row)
-        change = comparison.difference
+        compared = [result.comparison for result in row if result.comparison is not None]
+        comparison, change = Comparison.pooled(compared), compare_sets(compared)
         yield (
             f"| {method} | {comparison.n} | {cell(comparison.accuracy)} | {cell(comparison.reference)} "
-            f"| {100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}) "
+            f"| {100 * change.value:+.1f} | {ends(change.images)} | {ends(change.sets)} "
             f"| {comparison.gained} / {comparison.lost} | {comparison.p_value:.3g} |"
         )
+
+
+def ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
 
 
 def cell(accuracy: Accuracy) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faircontext.metrics.bootstrap import bootstrap_mean, pool
 from faircontext.runs.analyses import analysis_rows, describe_analysis, view_correlation
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.store import Run, load_run
@@ -29,6 +30,23 @@ def test_means_are_of_all_right_and_wrong_answers(tmp_path: Path) -> None:
     assert second.startswith("  ecec: all 0.3000 (")
     assert "right 0.2000 (0.1000 to 0.3000, n = 2)" in second
     assert "wrong 0.5000 (0.5000 to 0.5000, n = 1)" in second
+
+
+@pytest.mark.parametrize("sets", [4, 5])
+def test_means_over_five_sets_have_both_intervals(sets: int) -> None:
+    values = [[0.9, 1.1] if name == 0 else [0.0, 0.1] for name in range(sets)]
+    rows = [
+        AnalysisRow(f"set{name}", f"{index}.png", 0, 0, (0,), ("cat",), {"js_common": value})
+        for name, own in enumerate(values)
+        for index, value in enumerate(own)
+    ]
+    _, line = describe_analysis(rows, "ambiguity")
+    if sets == 4:
+        assert "sets" not in line
+    else:
+        pooled = pool([np.array(own) for own in values], images=bootstrap_mean(np.concatenate(values)))
+        ends = [f"{interval.low:.4f} to {interval.high:.4f}" for interval in (pooled.images, pooled.sets)]
+        assert line.startswith(f"  js_common: all 0.2400 ({ends[0]}; over sets like these {ends[1]}, n = 10)")
 
 
 def test_what_the_sum_of_proxies_can_reach_is_printed_beside_what_it_does(tmp_path: Path) -> None:

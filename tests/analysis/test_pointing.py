@@ -116,13 +116,13 @@ def test_the_summary_prints_each_measure_with_its_collages(tmp_path: Path) -> No
     rows = [replace(row, path=name) for row, name in zip(analysis_rows(run, "pointing"), names, strict=True)]
     title, *lines = describe_analysis(rows, "pointing")
     assert title.startswith("pointing: 3 images")
-    assert lines[0].strip().startswith("1 of 3 images are left out: their names are not those of collages of 2 x 2")
+    assert lines[0].strip().startswith("1 of 3 images left out: not named as collages of 2 x 2 cells are")
     assert lines[1].strip() == (
         "auc in the class's own cell: 0.7000 (0.6000 to 0.8000, n = 2 collages, 6 cells; by chance 0.5000)"
     )
     assert lines[2].strip().startswith("pointing in the class's own cell: 0.1667 (0.0000 to 0.3333, n = 2 collages")
     assert lines[3].strip().startswith("energy in the class's own cell: 0.2500")
-    assert lines[4].strip() == "2 cells are left out: their classes are no candidates; raise k"
+    assert lines[4].strip() == "2 cells left out, of classes that are no candidates; raise k"
     assert [row.candidates for row in rows] == [(0, 1, 2)] * 3
 
 

@@ -6,12 +6,11 @@ from scipy.stats import norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.bootstrap import average_interval, paired_bootstrap
+from faircontext.metrics.bootstrap import average_interval, interval_over_sets, paired_bootstrap, pool, pool_draws
 from faircontext.metrics.scores import (
     NO_PREDICTION,
     Comparison,
-    Tally,
-    average_difference,
+    compare_sets,
     mean_per_class,
     per_class_accuracy,
 )
@@ -50,10 +49,6 @@ def test_a_comparison_is_four_counts(pairs):
     assert found.p_value == mcnemar_exact(found.gained, found.lost)
     if not found.is_constant:
         assert found.difference == paired_bootstrap(method, reference)
-    tally = Tally()
-    for pair in pairs:
-        tally.add(*pair)
-    assert tally.comparison() == found
 
 
 def tango(gained: int, lost: int, n: int) -> tuple[float, float]:
@@ -85,15 +80,60 @@ def test_a_difference_that_is_the_same_on_all_images_has_a_score_interval(share,
 
 
 def test_an_average_of_constant_differences_adds_their_squares():
-    same, right, wrong = np.array([True, False] * 10), np.ones(3, bool), np.zeros(3, bool)
-    found = average_difference([(same, same), (right, wrong)])
-    parts = [Comparison.of(same, same).difference, Comparison.of(right, wrong).difference]
+    same, right = Comparison(10, 0, 0, 10), Comparison(0, 3, 0, 0)
+    found = compare_sets([same, right], "set").images
+    parts = [same.difference, right.difference]
     below = sum((one.value - one.low) ** 2 for one in parts) ** 0.5 / 2
     above = sum((one.high - one.value) ** 2 for one in parts) ** 0.5 / 2
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5 - below, 0.5 + above))
-    assert average_difference([(same, same)]) == Comparison.of(same, same).difference
-    mixed = [(same, same), (same, ~same)]
-    assert average_difference(mixed) == average_interval([own.astype(float) - other for own, other in mixed])
+    assert compare_sets([same], "set").images == same.difference
+    mixed = [same, Comparison(0, 10, 10, 0)]
+    assert compare_sets(mixed, "set").images == average_interval([one.outcomes for one in mixed])
+
+
+GAINS_20 = Comparison(40, 20, 0, 40)
+NO_CHANGE = Comparison(40, 0, 0, 60)
+
+
+@pytest.mark.parametrize("each", ["image", "set"])
+def test_a_gain_of_one_set_alone_is_sure_on_these_images_and_not_on_sets_like_these(each):
+    found = compare_sets([GAINS_20, *[NO_CHANGE] * 5], each)
+    assert found.value == pytest.approx(20 / 600)
+    assert found.images.low > 0
+    assert found.sets.low <= 0 < found.sets.high
+    assert found.sets.high - found.sets.low > 1.5 * (found.images.high - found.images.low)
+    assert (found.n, found.datasets, found.reason) == (600, 6, "")
+    assert found.p_value == (mcnemar_exact(20, 0) if each == "image" else None)
+    assert found.sets == interval_over_sets([GAINS_20.outcomes, *[NO_CHANGE.outcomes] * 5], each)
+
+
+@pytest.mark.parametrize("each", ["image", "set"])
+@pytest.mark.parametrize(
+    ("sets", "reason"),
+    [
+        ([GAINS_20], ""),
+        ([GAINS_20, NO_CHANGE, NO_CHANGE, NO_CHANGE], "4 data sets say little of others; it takes 5"),
+        ([NO_CHANGE] * 5, "every resample of the sets has the same value"),
+    ],
+)
+def test_few_sets_and_sets_that_do_not_differ_have_one_interval_and_the_reason(sets, reason, each):
+    found = compare_sets(sets, each)
+    assert found.sets is None
+    assert found.reason == reason
+    assert found.images.low < found.value or found.images.high > found.value
+
+
+def test_means_that_are_no_comparisons_are_pooled_alike():
+    effects = [np.random.default_rng(n).normal(n, 1.0, 150) for n in range(6)]
+    draws = [np.random.default_rng(n).normal(n, 150**-0.5, 999) for n in range(6)]
+    found, drawn = pool(effects, "set", 999), pool_draws(range(6), draws, 900)
+    assert found.images == average_interval(effects, 999)
+    assert found.sets == interval_over_sets(effects, "set", 999)
+    assert pool(effects, images=found.images, p_value=0.5).images is found.images
+    width = drawn.sets.high - drawn.sets.low
+    assert width == pytest.approx(found.sets.high - found.sets.low, rel=0.1)  # of the same spread, drawn elsewhere
+    assert pool([np.zeros(4)] * 5).sets is None
+    assert np.isnan(pool([np.zeros(4)] * 5).images.low)
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20), min_size=1, max_size=5))
@@ -102,10 +142,6 @@ def test_comparisons_pooled_are_that_of_all_images(sets):
         return Comparison.of(*(np.array(column) for column in zip(*pairs, strict=True)))
 
     assert Comparison.pooled(map(compare, sets)) == compare([pair for pairs in sets for pair in pairs])
-
-
-def test_a_tally_of_nothing_compares_nothing():
-    assert Tally().comparison() is None
 
 
 @pytest.mark.parametrize(

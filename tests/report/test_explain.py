@@ -12,7 +12,7 @@ from PIL import Image
 from faircontext import FCL, Episode, ZeroShot
 from faircontext.explore import normalised_entropy
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, evidence_row, explain_in_words, write_explanation
-from faircontext.report.pictures import overlay, overlay_weights, strongest
+from faircontext.report.images import overlay, overlay_weights, strongest
 from helpers import read_arrays
 
 METHOD = FCL(masks=16, k=4, beta=5.0, lr=0.006)

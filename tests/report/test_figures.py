@@ -6,7 +6,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from faircontext.report.evidence_figures import EvidenceRow, Panel, evidence_figure
-from faircontext.report.pictures import overlay, overlay_weights, strongest
+from faircontext.report.images import overlay, overlay_weights, strongest
 from faircontext.report.style import save_figure
 
 

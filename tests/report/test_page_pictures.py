@@ -17,8 +17,8 @@ from test_page import data_of
 
 from faircontext.cli import main
 from faircontext.datasets.containers import Place
+from faircontext.report.images import image_place
 from faircontext.report.page import build_page
-from faircontext.report.pictures import image_place
 from faircontext.runs.groups import find_runs
 from faircontext.runs.store import load_run
 from faircontext.sources import ArrayRow, Cell, Member, Remote

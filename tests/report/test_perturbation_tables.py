@@ -8,7 +8,7 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.report import split_by_benchmark
-from faircontext.report.axis_tables import perturbation_records, perturbed_runs
+from faircontext.report.tables import perturbation_records, perturbed_runs
 from faircontext.runs import find_runs, group_runs
 from made_runs import write_run
 

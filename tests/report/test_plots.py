@@ -16,13 +16,13 @@ from PIL import Image
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.evidence import common_evidence
+from faircontext.evidence import common_evidence, unique_evidence
 from faircontext.metrics.bootstrap import bootstrap_means, paired_bootstrap
 from faircontext.metrics.scores import expected_calibration_error, reconstruction_bound
 from faircontext.metrics.selective import aurc, aurc_draws
 from faircontext.report.benchmarks import METRICS
 from faircontext.report.figures import FIGURES, draw_figures, load_groups, pareto_front
-from faircontext.report.pictures import common_map, unique_map
+from faircontext.report.images import common_map, unique_map
 from faircontext.report.render import MissingError
 from faircontext.report.style import FigureResult, styled
 from faircontext.runs.analyses import read_analysis
@@ -186,7 +186,7 @@ def test_the_area_is_a_metric_that_is_paired_with_zero_shot(shared: Shared) -> N
     change, mean = metric.gain([result]), metric.measure([result, base])
     assert change is not None
     assert change.value == pytest.approx(areas[0] - areas[1])
-    assert (change.low, change.high) == tuple(np.quantile(draws, (0.025, 0.975)))
+    assert (change.images.low, change.images.high) == tuple(np.quantile(draws, (0.025, 0.975)))
     assert mean is not None
     assert mean.value == pytest.approx(np.mean(areas))
     assert mean.low < mean.value < mean.high
@@ -233,10 +233,14 @@ def test_unique_evidence_is_where_one_class_looks_and_the_other_does_not() -> No
     assert weights[1, 1] == pytest.approx(0)
 
 
-def test_common_maps_of_stored_evidence_are_those_of_the_method() -> None:
+def test_maps_of_stored_evidence_are_those_of_the_method() -> None:
     maps = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
-    (expected,) = common_evidence(torch.from_numpy(maps), torch.tensor([[0], [1]]), "none")
-    np.testing.assert_allclose(common_map(*maps), expected.numpy(), rtol=1e-5)
+    pair = torch.tensor([[0], [1]])
+    for found, (expected,) in (
+        (common_map(*maps), common_evidence(torch.from_numpy(maps), pair, "none")),
+        (unique_map(*maps), unique_evidence(torch.from_numpy(maps), pair)),
+    ):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_a_gallery_shows_two_candidates_and_what_they_share(shared: Shared) -> None:

@@ -14,7 +14,6 @@ from scipy.stats import binomtest
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.metrics import difference_over_orders, means_by_part, paired_bootstrap
-from faircontext.report.axis_tables import compare_with_published, published_table, stream_tables
 from faircontext.report.benchmarks import (
     ONLINE,
     SETS,
@@ -28,7 +27,7 @@ from faircontext.report.figures import draw_positions
 from faircontext.report.page import build_page
 from faircontext.report.render import MissingError, Table
 from faircontext.report.style import FigureResult
-from faircontext.report.tables import write_tables
+from faircontext.report.tables import compare_with_published, published_table, stream_tables, write_tables
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.orders import arrange
 from faircontext.runs.records import METHOD_TITLES

@@ -23,17 +23,8 @@ from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe,
 from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
 from faircontext.metrics.bootstrap import paired_bootstrap
-from faircontext.metrics.scores import average_difference
+from faircontext.metrics.scores import Comparison, compare_sets
 from faircontext.metrics.stats import holm
-from faircontext.report.accuracy_tables import (
-    adjusted_p_values,
-    compare_with_paper,
-    comparison_table,
-    long_records,
-    long_table,
-    paper_records,
-    paper_table,
-)
 from faircontext.report.benchmarks import (
     METRICS,
     OOD,
@@ -55,6 +46,15 @@ from faircontext.report.render import (
     to_latex,
     to_markdown,
     to_terminal,
+)
+from faircontext.report.tables import (
+    adjusted_p_values,
+    compare_with_paper,
+    comparison_table,
+    long_records,
+    long_table,
+    paper_records,
+    paper_table,
 )
 from faircontext.runs.answer import Predictor
 from faircontext.runs.executors import answer_here
@@ -216,10 +216,10 @@ def test_gains_are_paired_by_image(tmp_path: Path) -> None:
     assert (result.comparison.gained, result.comparison.lost) == (6, 4)
     found = METRICS["top1"].gain([result])
     own, base = np.isin(ALL, range(4, 16)), np.isin(ALL, range(10))
-    assert found == paired_bootstrap(own, base)
     assert found is not None
+    assert found.images == paired_bootstrap(own, base)
     assert found.value == pytest.approx(0.1)
-    assert found.low < 0 < found.high
+    assert found.images.low < 0 < found.images.high
     row = long_table(group).rows[1]
     assert row[6].text == "+6 -4"
     assert row[7].text == f"{binomtest(6, 10).pvalue:.2g}"
@@ -230,9 +230,7 @@ def test_a_gain_over_several_sets_weighs_sets_alike(tmp_path: Path) -> None:
     write_run(tmp_path / "b", "eurosat", {"zero_shot": range(90), "fcl": range(90)}, images=90)
     results = list(only(tmp_path).row("fcl").values())
     found = METRICS["top1"].gain(results)
-    assert found == average_difference(
-        [(np.ones(10, bool), np.zeros(10, bool)), (np.ones(90, bool), np.ones(90, bool))]
-    )
+    assert found == compare_sets([Comparison(0, 10, 0, 0), Comparison(90, 0, 0, 0)], "set")
     assert found is not None
     assert found.value == 0.5
 
@@ -242,10 +240,10 @@ def test_p_values_are_corrected_by_holm_over_the_data_sets(tmp_path: Path) -> No
         write_run(tmp_path / name, name, {"zero_shot": [], "fcl": range(gained)})
     found = adjusted_p_values(only(tmp_path), "fcl")
     raw = {name: binomtest(n, n).pvalue for name, n in (("dtd", 6), ("eurosat", 8), ("caltech101", 1))}
-    assert {name: pair[0] for name, pair in found.items()} == pytest.approx(raw)
-    assert found["eurosat"][1] == pytest.approx(3 * raw["eurosat"])
-    assert found["dtd"][1] == pytest.approx(2 * raw["dtd"])
-    assert [pair[1] for pair in found.values()] == list(holm([pair[0] for pair in found.values()]))
+    assert {name: pair["p"] for name, pair in found.items()} == pytest.approx(raw)
+    assert found["eurosat"]["p_holm"] == pytest.approx(3 * raw["eurosat"])
+    assert found["dtd"]["p_holm"] == pytest.approx(2 * raw["dtd"])
+    assert [pair["p_holm"] for pair in found.values()] == list(holm([pair["p"] for pair in found.values()]))
 
 
 def test_the_mean_per_class_weighs_classes_alike(tmp_path: Path) -> None:
@@ -369,7 +367,7 @@ def test_reported_gains_are_differences_of_reported_averages() -> None:
 
 
 def test_reported_tables_are_complete_and_named() -> None:
-    assert len(list_reported()) == 12
+    assert len(list_reported()) == 13
     assert CATALOGUE.keys() == {n for sets in SETS.values() for n in sets}
     with pytest.raises(FairContextError, match=r"unknown reported table 'efficiency'; did you mean 'efficiency_a6000'"):
         read_reported("efficiency")
@@ -381,7 +379,7 @@ def test_comparison_is_with_the_paper_s_row_and_column(tmp_path: Path) -> None:
     assert {name: one.reported for name, one in found.items()} == pytest.approx({"zero_shot": 0.6672, "fcl": 0.6946})
     low, high = binomtest(14, 20).proportion_ci(0.95, method="wilson")
     ends = found["fcl"].difference
-    assert (ends.value, ends.low, ends.high) == pytest.approx((0.7 - 0.6946, low - 0.6946, high - 0.6946))
+    assert tuple(vars(ends.images).values()) == pytest.approx((0.7 - 0.6946, low - 0.6946, high - 0.6946))
 
 
 def test_the_hard_prompt_is_known_by_its_setting(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ class Setting:
     @property
     def rivals(self) -> Int[Tensor, "2 rivals"]:
         """The pairs of the predicted class with each other candidate, by their positions."""
-        positions, own = torch.arange(len(self.candidates)), self.position
-        others = positions[positions != own]
-        return torch.stack([torch.full_like(others, own), others])
+        positions, predicted = torch.arange(len(self.candidates)), self.position
+        others = positions[positions != predicted]
+        return torch.stack([torch.full_like(others, predicted), others])
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ class Margin(Analysis):
         others[setting.position] = -math.inf
         rival = int(others.argmax())
         evidence = self.evidence(episode, setting.text).maps
-        common, own, theirs = _proxies(episode, evidence, setting.position, rival).double()
+        common, ours, theirs = _proxies(episode, evidence, setting.position, rival).double()
         text, other = setting.text[setting.position].double(), setting.text[rival].double()
         terms = {
-            "unique": beta * float(own @ text),
+            "unique": beta * float(ours @ text),
             "common": beta * float(common @ (other - text)),
             "competitor": beta * float(theirs @ other),
         }

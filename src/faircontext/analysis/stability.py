@@ -43,8 +43,8 @@ class Gallery(Analysis):
         """Run FCL on one image and store what is shown."""
         adaptation = FCL(**asdict(self)).adapt(episode)
         positions = torch.searchsorted(adaptation.candidates, setting.candidates)
-        found = adaptation.evidence  # None of a single candidate
-        evidence = self.evidence(episode, setting.text).maps if found is None else found.maps[positions]
+        explained = adaptation.evidence  # None of a single candidate
+        evidence = self.evidence(episode, setting.text).maps if explained is None else explained.maps[positions]
         posterior = (self.temperature(episode) * setting.text.double() @ episode.z.double()).softmax(-1)
         small = F.interpolate(evidence[None].float().cpu(), size=(MAP_SIDE, MAP_SIDE), mode="area")[0]
         return {

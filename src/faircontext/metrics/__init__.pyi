@@ -1,9 +1,11 @@
 from .bootstrap import (
+    PooledMean as PooledMean,
     average_interval as average_interval,
     bootstrap_mean as bootstrap_mean,
     clustered_correlation as clustered_correlation,
     interval_over_sets as interval_over_sets,
     paired_bootstrap as paired_bootstrap,
+    pool as pool,
 )
 from .multi_label import (
     LabelDecisions as LabelDecisions,
@@ -39,10 +41,9 @@ from .scores import (
     ClassAccuracies as ClassAccuracies,
     Comparison as Comparison,
     Reliability as Reliability,
-    Tally as Tally,
-    average_difference as average_difference,
     brier_score as brier_score,
     brier_scores as brier_scores,
+    compare_sets as compare_sets,
     expected_calibration_error as expected_calibration_error,
     log_losses as log_losses,
     mean_per_class as mean_per_class,

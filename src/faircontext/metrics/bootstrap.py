@@ -5,6 +5,7 @@ All intervals of this package that are not in closed form come from `draw_counts
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from faircontext.metrics.checks import check_lengths
 from faircontext.metrics.stats import Interval
 
 CorrelationKind = Literal["pearson", "spearman"]
+Weighing = Literal["image", "set"]
 
 _FEW_VALUES = 100
 """Up to so many distinct outcomes, resamples are drawn as counts of the outcomes."""
@@ -34,13 +36,16 @@ def _generator(resamples: int, seed: int | np.random.Generator) -> np.random.Gen
     return np.random.default_rng(seed)
 
 
-def draw_counts(n: int, resamples: int, seed: int | np.random.Generator) -> Iterator[Int[np.ndarray, "draws n"]]:
+def draw_counts(
+    n: int, resamples: int, seed: int | np.random.Generator, sizes: Sequence[int] = ()
+) -> Iterator[Int[np.ndarray, "draws n"]]:
     """Yield how often each of `n` units occurs in resamples of size `n`, drawn with replacement.
 
     Args:
         n: units, such as images or clusters.
         resamples: how many resamples there are in all.
         seed: of the draws, or their generator. The same seed draws the same, so that differences are paired.
+        sizes: of the data sets that the units come from, side by side; sets are then drawn, and the units of each.
 
     Yields:
         The counts of some resamples at a time, so that memory does not grow with `resamples`.
@@ -50,10 +55,17 @@ def draw_counts(n: int, resamples: int, seed: int | np.random.Generator) -> Iter
     """
     check_minimum("n", n, 1)
     rng, block = _generator(resamples, seed), max(1, _BLOCK // n)
+    lengths, starts = [*sizes] or [n], np.cumsum([0, *sizes])
+
+    def draw() -> Int[np.ndarray, " n"]:
+        counts = np.zeros(n, np.int64)
+        for index in rng.integers(len(sizes), size=len(sizes)) if sizes else (0,):
+            size, start = lengths[index], starts[index]
+            counts[start : start + size] += np.bincount(rng.integers(size, size=size), minlength=size)
+        return counts
+
     for start in range(0, resamples, block):
-        yield np.stack(
-            [np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(min(block, resamples - start))]
-        )
+        yield np.stack([draw() for _ in range(min(block, resamples - start))])
 
 
 def resample(
@@ -61,9 +73,10 @@ def resample(
     resamples: int,
     seed: int | np.random.Generator,
     statistic: Callable[[Int[np.ndarray, "draws n"]], Shaped[np.ndarray, "draws ..."]],
+    sizes: Sequence[int] = (),
 ) -> Shaped[np.ndarray, "resamples ..."]:
     """Return what a statistic of the counts of `draw_counts` is in each resample; arguments as there."""
-    return np.concatenate([statistic(counts) for counts in draw_counts(n, resamples, seed)])
+    return np.concatenate([statistic(counts) for counts in draw_counts(n, resamples, seed, sizes)])
 
 
 def percentile_interval(value: float, draws: Shaped[np.ndarray, " resamples"]) -> Interval:
@@ -148,16 +161,23 @@ def average_interval(scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int 
         ArgumentError: there is no data set, one is empty or has an outcome that is not finite, or another argument is
             out of range.
     """
+    values, drawn = _resampled_sets(scores, resamples, _generator(resamples, seed))
+    return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
+
+
+def _resampled_sets(
+    scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int, rng: np.random.Generator
+) -> tuple[list[float], list[Float[np.ndarray, " resamples"]]]:
+    """Return the mean of each data set, and its means in resamples of its images."""
     if not scores:
         raise ArgumentError("scores has no data set; give at least one")
-    rng = _generator(resamples, seed)
-    values, drawn = zip(*(_resampled_means(outcomes, resamples, rng) for outcomes in scores), strict=True)
-    return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
+    drawn = [_resampled_means(outcomes, resamples, rng) for outcomes in scores]
+    return [value for value, _ in drawn], [means for _, means in drawn]
 
 
 def interval_over_sets(
     scores: Sequence[Shaped[np.ndarray, " _"]],
-    each: Literal["image", "set"] = "image",
+    each: Weighing = "image",
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval | None:
@@ -180,21 +200,114 @@ def interval_over_sets(
         None with fewer than `FEWEST_SETS` data sets.
 
     Raises:
-        ArgumentError: a data set is empty or has an outcome that is not finite, or another argument is out of range.
+        ArgumentError: see `average_interval`; or `each` is something else.
     """
-    check_choice("each", each, ("image", "set"))
-    rng, count = _generator(resamples, seed), len(scores)
-    sets = [_resampled_means(outcomes, 1, rng)[0] for outcomes in scores]  # the check of each comes with it
-    if count < FEWEST_SETS:
+    check_choice("each", each, get_args(Weighing))
+    rng = _generator(resamples, seed)
+    values, draws = _resampled_sets(scores, resamples, rng)
+    return _over_sets(values, draws, [len(outcomes) if each == "image" else 1 for outcomes in scores], rng)
+
+
+def _over_sets(
+    values: Sequence[float],
+    draws: Sequence[Float[np.ndarray, " resamples"]],
+    weights: Sequence[int],
+    rng: np.random.Generator,
+) -> Interval | None:
+    """Return the weighted mean of a value per data set with its interval over sets like these, None with few sets.
+
+    A set that is drawn has the value of one of the resamples (`draws`) of its images, another one each time.
+    """
+    if len(values) < FEWEST_SETS:
         return None
-    weights = np.array([len(outcomes) if each == "image" else 1 for outcomes in scores], np.float64)
-    chosen = rng.integers(count, size=(resamples, count))
-    means = np.empty(chosen.shape)
-    for index, outcomes in enumerate(scores):
-        if (here := chosen == index).any():
-            means[here] = _resampled_means(outcomes, int(here.sum()), rng)[1]
-    draws = (weights[chosen] * means).sum(1) / weights[chosen].sum(1)
-    return percentile_interval(float(np.average(sets, weights=weights)), draws)
+    resampled, weighing = np.stack([*draws], 1), np.array(weights, np.float64)
+    sets, rows = (rng.integers(count, size=resampled.shape) for count in (len(values), len(resampled)))
+    means = (weighing[sets] * resampled[rows, sets]).sum(1) / weighing[sets].sum(1)
+    return percentile_interval(float(np.average(values, weights=weighing)), means)
+
+
+@dataclass(frozen=True)
+class PooledMean:
+    """A mean over images of one data set or several, such as what a method gains, with the answers to two questions.
+
+    Attributes:
+        images: the mean with its 95% interval over *these images*: what other images of these very sets would give.
+        sets: with its 95% interval over *sets like these*: what is to be expected on another set of the kind; None
+            where `reason` says why.
+        n: images.
+        datasets: data sets.
+        p_value: that the mean is 0, None without a test.
+    """
+
+    images: Interval
+    sets: Interval | None
+    n: int
+    datasets: int
+    p_value: float | None = None
+
+    @classmethod
+    def of(
+        cls, images: Interval, sets: Interval | None, n: int, datasets: int, p_value: float | None = None
+    ) -> "PooledMean":
+        """Return one without an interval over sets where there are few, or where all resamples agree up to rounding."""
+        known = sets is not None and datasets >= FEWEST_SETS and not np.isnan(nan_if_constant(sets).low)
+        return cls(images, sets if known else None, n, datasets, p_value)
+
+    @property
+    def value(self) -> float:
+        """The mean."""
+        return self.images.value
+
+    @property
+    def reason(self) -> str:
+        """Why there is an interval over images alone; empty where there are both, or one data set."""
+        if self.sets is not None or self.datasets < 2 or np.isnan(self.images.low):
+            return ""
+        few = f"{self.datasets} data sets say little of others; it takes {FEWEST_SETS}"
+        return few if self.datasets < FEWEST_SETS else "every resample of the sets has the same value"
+
+
+def pool(
+    outcomes: Sequence[Shaped[np.ndarray, " _"]],
+    each: Weighing = "image",
+    resamples: int = 9999,
+    *,
+    images: Interval | None = None,
+    p_value: float | None = None,
+) -> PooledMean:
+    """Return the mean of outcomes of one data set or several with both of its intervals.
+
+    Args:
+        outcomes: per image, such as the differences of two methods, one array per data set.
+        each: what weighs the same, an `"image"` or a `"set"`.
+        resamples: how often all images, and all sets, are drawn.
+        images: the mean with its interval over these images, where it is known otherwise; by default bootstrapped.
+        p_value: that the mean is 0, where it has been tested.
+
+    Raises:
+        ArgumentError: see `average_interval` and `interval_over_sets`.
+    """
+    over_sets = interval_over_sets(outcomes, each, resamples) if len(outcomes) >= FEWEST_SETS else None
+    if images is None:
+        joined = outcomes if each == "set" or not outcomes else [np.concatenate(outcomes)]
+        images = nan_if_constant(average_interval(joined, resamples))
+    return PooledMean.of(images, over_sets, sum(map(len, outcomes)), len(outcomes), p_value)
+
+
+def pool_draws(
+    values: Sequence[float], draws: Sequence[Float[np.ndarray, " resamples"]], n: int, seed: int = 0
+) -> PooledMean:
+    """Return the mean over data sets of what is no mean over images, such as an area under a curve, as `pool` does.
+
+    Args:
+        values: of the data sets.
+        draws: the same in resamples of the images of each, drawn independently of other sets; NaN without any.
+        n: images of all data sets.
+        seed: of the draws of sets.
+    """
+    over_sets = _over_sets(values, draws, [1] * len(values), np.random.default_rng(seed))
+    images = percentile_interval(float(np.mean(values)), np.mean(draws, axis=0))
+    return PooledMean.of(images, over_sets, n, len(values))
 
 
 def _resampled_means(

@@ -136,15 +136,15 @@ def mean_average_precision(
     def precisions(counts: Int[np.ndarray, "draws images"]) -> Float[np.ndarray, "draws known"]:
         return np.stack([_precisions(scores[:, c], targets[:, c], counts) for c in known], axis=1)
 
-    whole, ranks = precisions(np.ones((1, n), np.int64))[0], _ranks(scores, targets)
+    values, ranks = precisions(np.ones((1, n), np.int64))[0], _ranks(scores, targets)
     drawn = resample(n, resamples, seed, lambda counts: precisions(counts[:, ranks]))
     per_class: list[Interval | None] = [None] * scores.shape[1]
     for column, c in enumerate(known):
-        per_class[c] = _corrected_interval(float(whole[column]), drawn[:, column])
+        per_class[c] = _corrected_interval(float(values[column]), drawn[:, column])
     present = ~np.isnan(drawn)
     total = np.where(present, drawn, 0.0).sum(1)
     some = present.any(1)
-    mean = _corrected_interval(float(whole.mean()), total[some] / present[some].sum(1))
+    mean = _corrected_interval(float(values.mean()), total[some] / present[some].sum(1))
     return MeanAveragePrecision(mean, tuple(per_class), positives, n)
 
 
@@ -193,8 +193,8 @@ def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, se
     _check_shapes("predicted", predicted, targets)
     pairs = (predicted & targets, predicted, targets)
     counts = np.stack([both.sum(1) for both in pairs], axis=1)
-    correct, given, true = counts.T
-    exact = Accuracy(int(((correct == given) & (correct == true)).sum()), len(counts))
+    correct, assigned, true = counts.T
+    exact = Accuracy(int(((correct == assigned) & (correct == true)).sum()), len(counts))
     ranks = _ranks(predicted, targets)
     drawn = resample(len(counts), resamples, seed, lambda rows: rows[:, ranks] @ counts)
     values, draws = _averages(counts.sum(0, keepdims=True)), _averages(drawn)
@@ -204,9 +204,9 @@ def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, se
 
 def _averages(counts: Int[np.ndarray, "draws 3"]) -> Float[np.ndarray, "3 draws"]:
     """Return precision, recall and F1 of numbers of correct, given and true labels, NaN where one is of nothing."""
-    correct, given, true = counts.T
-    shares = [(correct, given), (correct, true), (2 * correct, given + true)]
-    return np.stack([np.where(whole > 0, part / np.maximum(whole, 1), np.nan) for part, whole in shares])
+    correct, assigned, true = counts.T
+    shares = [(correct, assigned), (correct, true), (2 * correct, assigned + true)]
+    return np.stack([np.where(total > 0, part / np.maximum(total, 1), np.nan) for part, total in shares])
 
 
 def score_of(logits: Float[np.ndarray, "*images classes"]) -> Float[np.ndarray, "*images classes"]:
@@ -226,9 +226,9 @@ def threshold_for_f1(scores: Scores, targets: Labels) -> LabelThreshold:
     Raises:
         ArgumentError: the shapes differ, a score is NaN, or no image has a label.
     """
-    thresholds, hits, given, true = _curve(scores, targets)
-    best = int(np.argmax(2 * hits / (given + true)))
-    return LabelThreshold(float(thresholds[best]), float(hits[best] / given[best]), float(hits[best] / true))
+    thresholds, hits, assigned, true = _curve(scores, targets)
+    best = int(np.argmax(2 * hits / (assigned + true)))
+    return LabelThreshold(float(thresholds[best]), float(hits[best] / assigned[best]), float(hits[best] / true))
 
 
 def threshold_for_precision(scores: Scores, targets: Labels, precision: float) -> LabelThreshold:
@@ -245,13 +245,13 @@ def threshold_for_precision(scores: Scores, targets: Labels, precision: float) -
         ArgumentError: as of `threshold_for_f1`, or no threshold is so precise.
     """
     check_interval("precision", precision, 0.0, 1.0)
-    thresholds, hits, given, true = _curve(scores, targets)
-    points = np.flatnonzero(hits >= precision * given - 1e-9)
+    thresholds, hits, assigned, true = _curve(scores, targets)
+    points = np.flatnonzero(hits >= precision * assigned - 1e-9)
     if not len(points):
-        most = float((hits / given).max())
+        most = float((hits / assigned).max())
         raise ArgumentError(f"precision {precision:g} is not possible: the most is {most:.3f}; ask for less")
     last = int(points[-1])
-    return LabelThreshold(float(thresholds[last]), float(hits[last] / given[last]), float(hits[last] / true))
+    return LabelThreshold(float(thresholds[last]), float(hits[last] / assigned[last]), float(hits[last] / true))
 
 
 def _curve(scores: Scores, targets: Labels) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -259,8 +259,8 @@ def _curve(scores: Scores, targets: Labels) -> tuple[np.ndarray, np.ndarray, np.
     _check(scores, targets)
     if not (true := int(targets.sum())):
         raise ArgumentError("no image has a label; choose a threshold on images that have some")
-    thresholds, hits, given = threshold_curve(scores.ravel(), targets.ravel(), np.ones(targets.size, np.int64))
-    return thresholds, hits, given, true
+    thresholds, hits, assigned = threshold_curve(scores.ravel(), targets.ravel(), np.ones(targets.size, np.int64))
+    return thresholds, hits, assigned, true
 
 
 def _check(scores: Float[np.ndarray, "..."], targets: Bool[np.ndarray, "..."]) -> None:

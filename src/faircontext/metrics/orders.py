@@ -12,7 +12,7 @@ whatever was measured on the same images, such as zero-shot.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,6 +135,7 @@ def means_by_part(
     parts: int,
     resamples: int = 999,
     seed: int = 0,
+    sizes: Sequence[int] = (),
 ) -> tuple[list[Interval], Int[np.ndarray, " parts"]]:
     """Return the mean outcome in each part of a stream, over orders, with its 95% percentile bootstrap interval.
 
@@ -147,6 +148,7 @@ def means_by_part(
         parts: how many there are.
         resamples: how often all images are drawn.
         seed: of the draws.
+        sizes: images of each data set, in their order; where they are given, the interval is over sets like these.
 
     Returns:
         The means, NaN for a part without an answer, and how many answers each is of.
@@ -165,7 +167,7 @@ def means_by_part(
     counts = np.stack([mask.sum(0) for mask in inside], 1).astype(np.float64)
     sums = np.stack([np.where(mask, outcomes, 0).sum(0) for mask in inside], 1).astype(np.float64)
     values = _ratios(sums.sum(0), counts.sum(0)).tolist()
-    drawn = resample(len(sums), resamples, seed, lambda rows: _ratios(rows @ sums, rows @ counts))
+    drawn = resample(len(sums), resamples, seed, lambda rows: _ratios(rows @ sums, rows @ counts), sizes)
     intervals = [percentile_interval(value, draws) for value, draws in zip(values, drawn.T, strict=True)]
     return intervals, counts.sum(0).astype(np.int64)
 
@@ -185,8 +187,8 @@ def corruption_errors(correct: Outcomes, reference: Outcomes) -> dict[str, float
     Raises:
         ArgumentError: the two differ in corruptions, severities or number of images, or there is none.
     """
-    own, other = _wrong(correct, reference)
-    return dict(zip(correct, _ratios(own.sum(0), other.sum(0)).tolist(), strict=True))
+    errors, other = _wrong(correct, reference)
+    return dict(zip(correct, _ratios(errors.sum(0), other.sum(0)).tolist(), strict=True))
 
 
 def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int = 999, seed: int = 0) -> Interval:
@@ -204,9 +206,9 @@ def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int
     Raises:
         ArgumentError: see `corruption_errors`.
     """
-    own, other = _wrong(correct, reference)
-    draws = resample(len(own), resamples, seed, lambda rows: _ratios(rows @ own, rows @ other).mean(1))
-    return percentile_interval(float(_ratios(own.sum(0), other.sum(0)).mean()), draws)
+    errors, other = _wrong(correct, reference)
+    draws = resample(len(errors), resamples, seed, lambda rows: _ratios(rows @ errors, rows @ other).mean(1))
+    return percentile_interval(float(_ratios(errors.sum(0), other.sum(0)).mean()), draws)
 
 
 def _wrong(*sides: Outcomes) -> Iterator[Float[np.ndarray, "images corruptions"]]:

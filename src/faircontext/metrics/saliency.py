@@ -277,9 +277,9 @@ def _checked_pair(
 
 def _checked(argument: str, saliency: Map) -> Float[np.ndarray, "height width"]:
     """Return a map as an array, or raise `ArgumentError` naming it."""
-    held = saliency.detach().cpu().double().numpy() if isinstance(saliency, Tensor) else saliency
-    check_type(argument, held, np.ndarray, "a map is a NumPy array or a tensor")
-    values = held.astype(np.float64)
+    array = saliency.detach().cpu().double().numpy() if isinstance(saliency, Tensor) else saliency
+    check_type(argument, array, np.ndarray, "a map is a NumPy array or a tensor")
+    values = array.astype(np.float64)
     if values.ndim != 2 or values.size == 0:
         raise ArgumentError(f"{argument} has shape {values.shape}; a map has a value for each pixel, (height, width)")
     if not np.isfinite(values).all():

@@ -6,18 +6,16 @@ another number.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.bootstrap import average_interval, paired_bootstrap
+from faircontext.metrics.bootstrap import PooledMean, Weighing, paired_bootstrap, pool
 from faircontext.metrics.checks import check_classes, check_lengths, check_probabilities
 from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, wilson_interval
 
@@ -87,6 +85,11 @@ class Comparison:
         return mcnemar_exact(self.gained, self.lost)
 
     @property
+    def outcomes(self) -> Float[np.ndarray, " images"]:
+        """The difference on each image: 1, -1 or 0."""
+        return np.repeat([1.0, -1.0, 0.0], (self.gained, self.lost, self.both + self.neither))
+
+    @property
     def is_constant(self) -> bool:
         """Whether the difference is the same on all images."""
         return self.n in (self.both + self.neither, self.gained, self.lost)
@@ -109,54 +112,36 @@ class Comparison:
         )
 
 
-def average_difference(
-    pairs: Sequence[tuple[Bool[np.ndarray, " _"], Bool[np.ndarray, " _"]]], resamples: int = 9999
-) -> Interval:
-    """Return the average over data sets of a method's accuracy minus a reference's, with its 95% interval.
+def compare_sets(comparisons: Sequence[Comparison], each: Weighing = "image") -> PooledMean:
+    """Return a method's accuracy minus a reference's on one data set or several, with both of its 95% intervals.
 
-    It is that of `average_interval`. Where the difference is constant in every data set, so that all resamples agree,
-    the distances of `Comparison.difference` from its ends are squared and added, as for a sum of independent estimates
-    (Zou and Donner, 2008).
+    Over these images, the interval is that of `Comparison.difference` of all images where an image weighs the same, and
+    that of `average_interval` where a set does; there, if the difference is constant in every data set, so that all
+    resamples agree, the distances of `Comparison.difference` from its ends are squared and added, as for a sum of
+    independent estimates (Zou and Donner, 2008). Over sets like these, it is that of `interval_over_sets`.
 
     Args:
-        pairs: for each data set whether the method and the reference are correct, image by image.
-        resamples: how often all images are drawn.
+        comparisons: on each data set.
+        each: what weighs the same, an `"image"`, with the p-value of McNemar's exact test, or a `"set"`.
 
     Raises:
-        ArgumentError: see `Comparison.of` and `average_interval`.
+        ArgumentError: there is no data set; see also `interval_over_sets`.
     """
-    comparisons = [Comparison.of(*pair) for pair in pairs]
-    if not comparisons or not all(one.is_constant for one in comparisons):
-        return average_interval([own.astype(np.float64) - other for own, other in pairs], resamples)
+    outcomes = [one.outcomes for one in comparisons]
+    if each == "image" and outcomes:
+        pooled = Comparison.pooled(comparisons)
+        return pool(outcomes, each, images=pooled.difference, p_value=pooled.p_value)
+    constant = bool(outcomes) and all(one.is_constant for one in comparisons)
+    return pool(outcomes, each, images=_sum_of_constants(comparisons) if constant else None)
+
+
+def _sum_of_constants(comparisons: Sequence[Comparison]) -> Interval:
+    """Return the mean of differences that are each the same on all images, with the interval of independent parts."""
     parts, n = [one.difference for one in comparisons], len(comparisons)
     value = sum(one.value for one in parts) / n
-    below, above = (
-        math.hypot(*(end - one.value for one, end in zip(parts, ends, strict=True))) / n
-        for ends in ([one.low for one in parts], [one.high for one in parts])
-    )
+    below = math.hypot(*(one.value - one.low for one in parts)) / n
+    above = math.hypot(*(one.high - one.value for one in parts)) / n
     return Interval(value, value - below, value + above)
-
-
-class Tally:
-    """Counts images one by one for a `Comparison`; nothing else is stored of them."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[bool, bool]] = Counter()
-
-    def add(self, method: bool, reference: bool) -> None:
-        """Count an image by whether the method and the reference are correct."""
-        self._counts[method, reference] += 1
-
-    def add_all(self, method: Bool[np.ndarray, " images"], reference: Bool[np.ndarray, " images"]) -> None:
-        """Count several images."""
-        for one, other in product((True, False), repeat=2):
-            if count := int(((method == one) & (reference == other)).sum()):
-                self._counts[one, other] += count
-
-    def comparison(self) -> Comparison | None:
-        """Return the comparison so far, None without an image."""
-        pairs = ((True, True), (True, False), (False, True), (False, False))
-        return Comparison(*(self._counts[pair] for pair in pairs)) if self._counts else None
 
 
 @dataclass(frozen=True)

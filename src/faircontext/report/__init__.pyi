@@ -1,12 +1,3 @@
-from .accuracy_tables import (
-    compare_with_paper as compare_with_paper,
-    long_records as long_records,
-    long_table as long_table,
-    paper_records as paper_records,
-    paper_table as paper_table,
-    pooled_table as pooled_table,
-)
-from .axis_tables import stream_tables as stream_tables
 from .benchmarks import (
     METRICS as METRICS,
     Published as Published,
@@ -27,8 +18,8 @@ from .explain import (
     write_explanation as write_explanation,
 )
 from .figures import FIGURES as FIGURES, draw_figures as draw_figures, load_groups as load_groups
+from .images import overlay as overlay, overlay_weights as overlay_weights
 from .page import Page as Page, build_page as build_page
-from .pictures import overlay as overlay, overlay_weights as overlay_weights
 from .render import (
     Table as Table,
     to_csv as to_csv,
@@ -37,4 +28,13 @@ from .render import (
     to_terminal as to_terminal,
 )
 from .style import FigureResult as FigureResult, save_figure as save_figure
-from .tables import write_tables as write_tables
+from .tables import (
+    compare_with_paper as compare_with_paper,
+    long_records as long_records,
+    long_table as long_table,
+    paper_records as paper_records,
+    paper_table as paper_table,
+    pooled_table as pooled_table,
+    stream_tables as stream_tables,
+    write_tables as write_tables,
+)

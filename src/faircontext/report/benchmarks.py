@@ -17,9 +17,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from faircontext.errors import unknown_name
-from faircontext.metrics.bootstrap import average_interval, nan_if_constant, percentile_interval
-from faircontext.metrics.scores import average_difference, brier_scores, expected_calibration_error, log_losses
+from faircontext.errors import counted, unknown_name
+from faircontext.metrics.bootstrap import PooledMean, average_interval, pool, pool_draws
+from faircontext.metrics.scores import (
+    Comparison,
+    brier_scores,
+    compare_sets,
+    expected_calibration_error,
+    log_losses,
+)
 from faircontext.metrics.selective import aurc, aurc_draws
 from faircontext.metrics.stats import Accuracy, Interval
 from faircontext.report.render import MissingError
@@ -36,10 +42,13 @@ MISSING = "-"
 UNKNOWN = Interval(nan, nan, nan)
 """An estimate that is not known."""
 
+NO_GAIN = PooledMean(UNKNOWN, None, 0, 0)
+"""A difference that is not known."""
 
-def known_or_missing(form: str) -> Callable[[float | None], str]:
-    """Return what writes a number in a form, and `MISSING` for one that is not known."""
-    return lambda value: MISSING if value is None or isnan(value) else form.format(value)
+
+def known_or_missing(form: str = "{}", missing: str = MISSING) -> Callable[[Any], str]:
+    """Return what writes a value in a form, and a text for None or NaN."""
+    return lambda value: missing if value is None or value != value else form.format(value)
 
 
 @dataclass(frozen=True)
@@ -88,41 +97,48 @@ class Metric:
         The interval is Wilson's for a share of the images of one data set, else a bootstrap interval. The expected
         calibration error has none (NaN): resampled, it is larger than on the images themselves.
         """
-        return self._mean([(result,) for result in results])
+        if not results or not all(map(self.known, results)):
+            return None
+        if self.score is None:
+            return self._of_draws([(result,) for result in results]).images
+        scores = [self.score(result) for result in results]
+        if self.counts and len(scores) == 1:
+            return Accuracy(int(scores[0].sum()), len(scores[0])).estimate
+        return average_interval(scores, self._resamples)
 
-    def gain(self, results: Sequence[Result]) -> Interval | None:
-        """Return the mean of the metric less zero-shot's, paired by image, with its 95% bootstrap interval.
+    def gain(self, results: Sequence[Result]) -> PooledMean | None:
+        """Return the mean of the metric less zero-shot's, paired by image, each data set weighing the same.
 
-        Where all resamples agree, a share of images has a score interval (see `average_difference`), and another metric
-        none (NaN). None for zero-shot itself, or where a result, or zero-shot's on its images, does not tell the
-        metric.
+        Where all resamples agree, a share of images has a score interval (see `compare_sets`), and another metric none
+        (NaN). None for zero-shot itself, or where a result, or zero-shot's on its images, does not tell the metric.
         """
         pairs = [(result, base) for result in results if (base := result.zero_shot) is not None]
-        return self._mean(pairs) if len(pairs) == len(results) else None
-
-    def _mean(self, sets: Sequence[tuple[Result, ...]]) -> Interval | None:
-        """Return the mean over data sets of a result, or of a result less another."""
-        if not sets or not all(self.known(result) for one in sets for result in one):
+        known = all(self.known(result) for pair in pairs for result in pair)
+        if not pairs or len(pairs) < len(results) or not known:
             return None
-        score, whole = self.score, self.whole
-        if score is None:
-            assert whole is not None
-            value = float(np.mean([_less([whole(result) for result in one]) for one in sets]))
-            # With a seed of its own, resamples of a data set are independent of another set's.
-            draws = [_less([self._drawn(r, seed) for r in one]) for seed, one in enumerate(sets)]
-            return percentile_interval(value, np.mean(draws, axis=0))
-        paired, scores = len(sets[0]) > 1, [tuple(map(score, one)) for one in sets]
-        # Fewer resamples where scores have many values, since each then costs all images.
-        resamples = 9999 if self.predictions_only or self.counts else 999
-        if self.counts and paired:
-            return average_difference([(own, base) for own, base in scores], resamples)
-        if self.counts and len(sets) == 1:
-            return Accuracy(int(scores[0][0].sum()), len(scores[0][0])).estimate
-        interval = average_interval([_less([one.astype(np.float64) for one in pair]) for pair in scores], resamples)
-        return nan_if_constant(interval) if paired else interval
+        if self.score is None:
+            return self._of_draws(pairs)
+        scores = [(self.score(method), self.score(base)) for method, base in pairs]
+        if self.counts:
+            return compare_sets([Comparison.of(method, base) for method, base in scores], "set")
+        return pool([method.astype(np.float64) - base for method, base in scores], "set", self._resamples)
 
-    def _drawn(self, result: Result, seed: int) -> Float[np.ndarray, " resamples"]:
-        return np.full(1, nan) if self.draws is None else self.draws(result, seed)
+    @property
+    def _resamples(self) -> int:
+        """Fewer where scores have many values, since each then costs all images."""
+        return 9999 if self.predictions_only or self.counts else 999
+
+    def _of_draws(self, sets: Sequence[tuple[Result, ...]]) -> PooledMean:
+        """Return the mean over data sets of a result, or of a result less another, of a metric of whole sets."""
+        value_of, draws, unknown = self.whole, self.draws, np.full(1, nan)
+        assert value_of is not None
+        values = [_less([value_of(result) for result in one]) for one in sets]
+        # With a seed of its own, resamples of a data set are independent of another set's.
+        drawn = [
+            unknown if draws is None else _less([draws(result, seed) for result in one])
+            for seed, one in enumerate(sets)
+        ]
+        return pool_draws(values, drawn, sum(one[0].n for one in sets))
 
     def format(self, value: float, sign: bool = False) -> str:
         """Return a value as it is printed: percent with two decimals, or four decimals."""
@@ -133,8 +149,14 @@ class Metric:
         """Return a value with its interval, where it has one, as it is printed."""
         if interval is None or isnan(interval.value):
             return MISSING
-        value, low, high = (self.format(end, sign) for end in (interval.value, interval.low, interval.high))
-        return value if isnan(interval.low) else f"{value} [{low}, {high}]"
+        value = self.format(interval.value, sign)
+        return value if isnan(interval.low) else f"{value} {self.ends(interval, sign)}"
+
+    def ends(self, interval: Interval | None, sign: bool = False) -> str:
+        """Return the ends of an interval as they are printed, without the value."""
+        if interval is None or isnan(interval.low):
+            return MISSING
+        return f"[{self.format(interval.low, sign)}, {self.format(interval.high, sign)}]"
 
 
 def _less(values: Sequence[Any]) -> Any:
@@ -172,26 +194,33 @@ METRICS: Mapping[str, Metric] = {
 TOP1 = METRICS["top1"]
 
 
+_REPORTED = files("faircontext.report").joinpath("reported")
+
+
+def list_reported() -> list[str]:
+    """Return the names of the tables."""
+    names = (entry.name for entry in _REPORTED.iterdir())
+    return sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv"))
+
+
+def read_reported(name: str) -> list[dict[str, str]]:
+    """Return a table's rows; cells are text, as they are printed there.
+
+    Args:
+        name: one of `list_reported()`.
+
+    Raises:
+        ArgumentError: there is no such table.
+    """
+    if name not in list_reported():
+        raise unknown_name("reported table", name, list_reported())
+    text = _REPORTED.joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 SETS: Mapping[str, Mapping[str, str]] = {
-    "natural-shift": {
-        "imagenet": "ImageNet",
-        "imagenet_a": "ImageNet-A",
-        "imagenet_sketch": "ImageNet-K",
-        "imagenet_r": "ImageNet-R",
-        "imagenet_v2": "ImageNet-V",
-    },
-    "fine-grained": {
-        "fgvc_aircraft": "Aircraft",
-        "caltech101": "Caltech101",
-        "stanford_cars": "Cars",
-        "dtd": "DTD",
-        "eurosat": "EuroSAT",
-        "oxford_flowers": "Flowers",
-        "food101": "Food101",
-        "oxford_pets": "Pets",
-        "sun397": "SUN397",
-        "ucf101": "UCF101",
-    },
+    benchmark: {row["dataset"]: row["heading"] for row in read_reported("columns") if row["benchmark"] == benchmark}
+    for benchmark in ("natural-shift", "fine-grained")
 }
 """The columns of the paper's tables by benchmark, with their headings, in the paper's order."""
 
@@ -225,8 +254,8 @@ class TableGroup(RunGroup):
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
         """By data set and method, in the order of the table."""
-        whole = super().results
-        return {name: whole[name] for name in self.datasets}
+        by_dataset = super().results
+        return {name: by_dataset[name] for name in self.datasets}
 
     @property
     def answered(self) -> bool:
@@ -278,10 +307,10 @@ class StreamBlock:
     def results(self) -> dict[tuple[str, str], StreamResult]:
         """Results by scope and method."""
         return {
-            (scope, method): found
+            (scope, method): result
             for scope, datasets in self.scopes.items()
             for method in self.runs.methods
-            if (found := self.runs.result(method, datasets)) is not None
+            if (result := self.runs.result(method, datasets)) is not None
         }
 
 
@@ -319,11 +348,11 @@ def scopes_of(datasets: Sequence[str]) -> dict[str, Sequence[str]]:
     return single | {ALL_SETS: datasets} if len(single) > 1 else single
 
 
-def settings_record(settings: RunSettings, held: Sequence[RunSettings]) -> dict[str, Any]:
-    """Return what a group's runs share, for CSV; shift and order of images only where some group (`held`) has any."""
+def settings_record(settings: RunSettings, others: Sequence[RunSettings]) -> dict[str, Any]:
+    """Return what a group's runs share, for CSV; shift and order of images only where some group (`others`) has any."""
     record = settings._asdict()
     for name in ("shift", "stream"):
-        if not any(getattr(other, name) for other in held):
+        if not any(getattr(other, name) for other in others):
             del record[name]
     return record
 
@@ -352,8 +381,8 @@ def paper_scopes(group: TableGroup) -> list[Scope]:
     singles = [Scope(name, dataset_title(name), (name,)) for name in group.results]
     if len(singles) == 1:
         return singles
-    whole = len(SETS.get(group.benchmark, ()))
-    heading = f"Avg. ({len(singles)} of {whole})" if len(singles) < whole else "Avg."
+    total = len(SETS.get(group.benchmark, ()))
+    heading = f"Avg. ({len(singles)} of {total})" if len(singles) < total else "Avg."
     ood = [Scope("ood_avg", "OOD Avg.", OOD)] if all(name in group.results for name in OOD) else []
     return [*singles, Scope("avg", heading, tuple(group.results)), *ood]
 
@@ -410,7 +439,7 @@ def shortfalls(result: Result) -> Iterator[str]:
     listed, images = config["dataset"]["listed"], config["dataset"]["images"]
     if seen < listed:
         share = 100 * seen / listed
-        yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {listed:,} images"
+        yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {counted(listed, 'image')}"
     if images < listed:
         yield f"{images:,} of them are there"
     if result.unlabelled:
@@ -434,29 +463,6 @@ TABLES: Mapping[tuple[str, str], str] = {
 
 ONLINE = {"ViT-B-16": "online_vit_b16"}
 """Where the accuracies of methods with a memory, with a backbone, are."""
-
-_REPORTED = files("faircontext.report").joinpath("reported")
-
-
-def list_reported() -> list[str]:
-    """Return the names of the tables."""
-    names = (entry.name for entry in _REPORTED.iterdir())
-    return sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv"))
-
-
-def read_reported(name: str) -> list[dict[str, str]]:
-    """Return a table's rows; cells are text, as they are printed there.
-
-    Args:
-        name: one of `list_reported()`.
-
-    Raises:
-        ArgumentError: there is no such table.
-    """
-    if name not in list_reported():
-        raise unknown_name("reported table", name, list_reported())
-    text = _REPORTED.joinpath(f"{name}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
 
 
 def reported_accuracies(backbone: str, benchmark: str) -> dict[str, dict[str, float]]:

@@ -1,7 +1,6 @@
 """FCL on sample photos of scikit-image, plain and corrupted, with a figure of the evidence in each."""
 
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,6 +36,9 @@ LABELS = (
     *("dog", "tiger", "fox", "rabbit", "horse", "doctor", "firefighter", "diver", "bowl of soup", "teapot", "cake"),
     *("lighthouse", "crane", "fireworks", "airplane", "bicycle", "car", "train", "sailboat", "guitar"),
 )
+
+
+_HEADINGS = ("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
 
 
 def _variants(image: Image, seed: int) -> dict[str, Image]:
@@ -77,7 +79,7 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
         f"{len(labels)} classes: {recipe.count} views and {masks} masks for each image",
         flush=True,
     )
-    cells, correct, pictures = list[list[str]](), list[tuple[bool, bool]](), list[Path]()
+    records, images = list[dict[str, str]](), list[Path]()
     for path, truth in photos.items():
         drawn = []
         for variant, image in _variants(load_image(path), seed).items():
@@ -88,16 +90,22 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
             prediction, first = adaptation.prediction, LABELS[zero_shot]
             name = LABELS[prediction.index]
             print(f"zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
-            correct.append((name == truth, first == truth))
             shown = [f"{one}{'' if one == truth else ' (wrong)'}" for one in (first, name)]
             votes = 0 if prediction.votes is None else int(prediction.votes[prediction.index])
-            cells.append([truth, variant, *shown, f"{votes}", f"{prediction.confidence:.2f}", seconds])
+            cells = (truth, variant, *shown, f"{votes}", f"{prediction.confidence:.2f}", seconds)
+            records.append(dict(zip(_HEADINGS, cells, strict=True)))
             drawn.append(evidence_row(f"{variant}: {name}", episode, adaptation))
-        pictures.append(out / f"{path.stem}.png")
+        images.append(out / f"{path.stem}.png")
         with styled():
             figure = evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn)
-            save_figure(figure, pictures[-1])
-    _print_results(cells, correct, pictures)
+            save_figure(figure, images[-1])
+    columns = [Column(heading, heading) for heading in _HEADINGS]
+    print(to_terminal(Table.of("", columns, records, text_columns=4)), end="")
+    answers = (np.array([row[name] == row["photo"] for row in records]) for name in ("FCL", "zero-shot"))
+    comparison = Comparison.of(*answers)
+    print(f"zero-shot  {comparison.reference}\nfcl        {comparison.accuracy}")
+    print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")
+    print("images:", *images, sep="\n  ")
 
 
 def sample_photos() -> dict[Path, str]:
@@ -107,16 +115,3 @@ def sample_photos() -> dict[Path, str]:
         raise FairContextError('the demo needs the photos of scikit-image: pip install "faircontext[demo]"')
     folder = Path(spec.submodule_search_locations[0]) / "data"
     return {folder / name: truth for name, truth in PHOTOS.items()}
-
-
-def _print_results(
-    cells: Sequence[Sequence[str]], correct: Sequence[tuple[bool, bool]], pictures: Sequence[Path]
-) -> None:
-    headings = ("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
-    columns = [Column(heading, heading) for heading in headings]
-    records = [dict(zip(headings, row, strict=True)) for row in cells]
-    print(to_terminal(Table.of("", columns, records, text_columns=4)), end="")
-    comparison = Comparison.of(*(np.array(side) for side in zip(*correct, strict=True)))
-    print(f"zero-shot  {comparison.reference}\nfcl        {comparison.accuracy}")
-    print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")
-    print("pictures:", *pictures, sep="\n  ")

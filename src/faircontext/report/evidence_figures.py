@@ -16,7 +16,7 @@ from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval
 from faircontext.report import style
 from faircontext.report.benchmarks import dataset_title, read_reported
-from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
+from faircontext.report.images import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
 from faircontext.report.render import MissingError
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.analyses import read_analysis
@@ -57,8 +57,8 @@ def _finite(
     if not finite:
         raise _needs(analysis)
     left = len(points) - len(finite)
-    said = f"{counted(left, noun)} without {what} {'is' if left == 1 else 'are'} left out"
-    return [row for row, _ in finite], np.array([point for _, point in finite], np.float64), (said,) * (left > 0)
+    note = f"{counted(left, noun)} without {what} {'is' if left == 1 else 'are'} left out"
+    return [row for row, _ in finite], np.array([point for _, point in finite], np.float64), (note,) * (left > 0)
 
 
 def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult:
@@ -67,22 +67,28 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult:
     The paper's caption has 95% intervals, and Gaussian densities "with 400 bootstrap resamples": drawn here are the
     densities of the means of 400 resamples, shaded between the ends of the interval.
     """
-    found, values, said = _finite(group, "evidence", lambda row: [[float(row.diagnostics["ecec"])]], "image", _ECEC)
-    right, names = np.array([row.correct for row in found]), np.array([row.dataset for row in found])
-    sets = {name: names == name for name in dict.fromkeys(row.dataset for row in found)}
+    point_rows, values, notes = _finite(
+        group, "evidence", lambda row: [[float(row.diagnostics["ecec"])]], "image", _ECEC
+    )
+    right, names = np.array([row.correct for row in point_rows]), np.array([row.dataset for row in point_rows])
+    sets = {name: names == name for name in dict.fromkeys(row.dataset for row in point_rows)}
     sets |= {"all sets": names == names} if len(sets) > 1 else {}
-    parts = {name: {"right": values[own & right, 0], "wrong": values[own & ~right, 0]} for name, own in sets.items()}
+    parts = {
+        name: {"right": values[chosen & right, 0], "wrong": values[chosen & ~right, 0]} for name, chosen in sets.items()
+    }
     figure = style.new_figure(COLUMN, 1.25 + 0.42 * len(parts), "Contribution of common evidence", group.title)
     axis = figure.subplots()
     rows = [entry for y, (name, part) in enumerate(parts.items()) for entry in _draw_ecec_row(axis, y, name, part)]
     style.label_rows(axis, [*map(dataset_title, parts)], (len(parts) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    style.annotate_rows(axis, ["/".join(f"{len(own):,}" for own in part.values()) for part in parts.values()], "n")
+    style.annotate_rows(
+        axis, ["/".join(f"{len(chosen):,}" for chosen in part.values()) for part in parts.values()], "n"
+    )
     for kind, colour in _OUTCOMES.items():
         n = len([*parts.values()][-1][kind])
         axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=f"zero-shot {kind} (n = {n:,})")
     figure.legend(loc="outside lower left", borderaxespad=0.2)
-    return FigureResult(figure, rows, said)
+    return FigureResult(figure, rows, notes)
 
 
 _ECEC = "a finite ECEC"
@@ -124,20 +130,21 @@ def _views(row: AnalysisRow) -> Iterable[Sequence[float]]:
 
 def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw a point per view, the means of equally many views from low to high entropy, and the correlations."""
-    found, points, said = _finite(group, "entropy", _views, "view", "finite values")
+    point_rows, points, notes = _finite(group, "entropy", _views, "view", "finite values")
     entropy, euec = points[:, 1], points[:, 2]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(map(id, found)))}
-    images = np.array([numbers[id(row)] for row in found])
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(map(id, point_rows)))}
+    images = np.array([numbers[id(row)] for row in point_rows])
     correlations = [
         f"{kind.capitalize()} {_describe(clustered_correlation(entropy, euec, images, kind, resamples=RESAMPLES))}"
         for kind in ("pearson", "spearman")
     ]
     figure = style.new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
     axis = figure.subplots()
-    correct = np.array([row.correct for row in found])
+    correct = np.array([row.correct for row in point_rows])
     for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
-        label = f"zero-shot {kind} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
+        views, shown = counted(int(chosen.sum()), "view"), counted(len(np.unique(images[chosen])), "image")
+        label = f"zero-shot {kind} ({views} of {shown})"
         axis.plot([], [], "o", color=colour, markersize=3, label=label)
     if len(points) >= 16:
         parts = np.array_split(np.argsort(entropy, kind="stable"), 8)
@@ -151,9 +158,9 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     rows = [
         {"dataset": row.dataset, "path": row.path, "view": int(view), "entropy": at, "euec": value}
         | {"zero_shot_right": row.correct}
-        for row, (view, at, value) in zip(found, points.tolist(), strict=True)
+        for row, (view, at, value) in zip(point_rows, points.tolist(), strict=True)
     ]
-    return FigureResult(figure, rows, (*said, *correlations))
+    return FigureResult(figure, rows, (*notes, *correlations))
 
 
 def _describe(correlation: Interval | None) -> str:
@@ -179,28 +186,23 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
     def cosines(row: AnalysisRow) -> Iterable[Sequence[float]]:
         return [[float(row.diagnostics[name]) for name in _PARTS]]
 
-    found, points, said = _finite(group, "decomposition", cosines, "image", "finite cosines")
+    point_rows, points, notes = _finite(group, "decomposition", cosines, "image", "finite cosines")
     reported = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
     measured = [bootstrap_mean(column, resamples=999) for column in points.T]
     means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
     bounds = {"paper": reconstruction_bound(*reported[:3]), "measured": reconstruction_bound(*means[:3])}
-    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(found):,} images)", group.title)
+    figure = style.new_figure(
+        COLUMN, 2.25, f"Cosine to the whole image ({counted(len(point_rows), 'image')})", group.title
+    )
     axis = figure.subplots()
     axis.plot([], [], "o", color=BLUE, markersize=4, label="measured, 95%")
     axis.plot(reported, np.arange(4) + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white", label="paper")
     for row, interval in enumerate(measured):
         style.draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
     last = len(measured) - 1
-    for whose, ends, colour, parts in (
-        ("paper", (-0.02, 0.4), VERMILION, "paper's"),
-        ("measured", (-0.4, 0.02), BLUE, "measured"),
-    ):
-        axis.plot(
-            [bounds[whose]] * 2,
-            [last + end for end in ends],
-            color=colour,
-            label=f"bound {bounds[whose]:.4f} ({parts} parts)",
-        )
+    for whose, parts, colour, up in (("paper", "paper's", VERMILION, 1), ("measured", "measured", BLUE, -1)):
+        label = f"bound {bounds[whose]:.4f} ({parts} parts)"
+        axis.plot([bounds[whose]] * 2, [last - 0.02 * up, last + 0.4 * up], color=colour, label=label)
     style.label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
     axis.set_xlabel("cosine to z (mean over images)")
     figure.legend(loc="outside lower left", ncols=2, columnspacing=1.0, handlelength=1.2, borderaxespad=0.2)
@@ -211,7 +213,7 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
         | {"paper": value, **(limits if name == "cos_composed" else dict.fromkeys(limits))}
         for (name, (title, _)), interval, value in zip(_PARTS.items(), measured, reported, strict=True)
     ]
-    return FigureResult(figure, data, said)
+    return FigureResult(figure, data, notes)
 
 
 def _columns(row: AnalysisRow) -> dict[str, Any]:
@@ -299,7 +301,7 @@ def _draw_candidates(axis: Axes, row: EvidenceRow) -> None:
     axis.barh(rows + 0.2, after, 0.38, color=BLUE, label="after (learnt context)")
     for index, (old, new) in enumerate(row.votes[:_FEW]):
         if old or new:
-            text = f"{new} votes" if old == new else f"{old} → {new} votes"
+            text = counted(new, "vote") if old == new else f"{old} → {counted(new, 'vote')}"
             axis.text(float(max(before[index], after[index])) + 0.015, index, text, va="center", fontsize=6)
     axis.set_xlim(0, 1.35 * float(max(before.max(), after.max())))
     _name_bars(axis, row.names[:_FEW], 3)
@@ -325,7 +327,7 @@ def draw_scores(group: RunGroup, _: Sidecars) -> FigureResult:
         raise _needs("gallery")
     figure = style.new_figure(PAGE, 0.65 + 1.72 * len(chosen), "Scores and unique evidence", group.title)
     grid = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1.15, 1, 1])
-    images = [_draw_scores_row([*axes], picture) for axes, picture in zip(grid, chosen, strict=True)]
+    images = [_draw_scores_row([*axes], entry) for axes, entry in zip(grid, chosen, strict=True)]
     grid[-1][1].set_xlabel("posterior among the candidates (%)")
     bars = "Bars: blue the true class, vermilion zero-shot's answer."
     unique = "Unique evidence: the image, lit where it speaks for one class alone."
@@ -339,25 +341,25 @@ def _unique_pairs(row: AnalysisRow) -> list[tuple[str, int, int]]:
     true, predicted = index.get(row.label), index.get(row.index)
     if true is not None and predicted is not None and true != predicted:
         return [("true", true, predicted), ("answered", predicted, true)]
-    what, own = ("true", true) if true is not None else ("answered", predicted)
-    return [] if own is None else [(what, own, 0 if own else 1)]
+    what, target = ("true", true) if true is not None else ("answered", predicted)
+    return [] if target is None else [(what, target, 0 if target else 1)]
 
 
-def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
-    row, image = picture.row, picture.image
-    order = np.argsort(-picture.posterior, kind="stable")[:_SHOWN]
+def _draw_scores_row(axes: Sequence[Axes], entry: StoredImage) -> dict[str, Any]:
+    row, image = entry.row, entry.image
+    order = np.argsort(-entry.posterior, kind="stable")[:_SHOWN]
     dataset = style.name_within(dataset_title(row.dataset), _LETTERS)
     panels = [Panel(f"{dataset}:\n{style.name_within(row.name(row.label), _LETTERS)}", image)]
-    _draw_posterior(axes[1], picture, order)
+    _draw_posterior(axes[1], entry, order)
     unique: dict[str, Any] = {}
-    for what, own, other in _unique_pairs(row):
-        weights = unique_map(picture.stored.evidence[own], picture.stored.evidence[other])
+    for what, target, other in _unique_pairs(row):
+        weights = unique_map(entry.stored.evidence[target], entry.stored.evidence[other])
         highest = float(weights.max())
         lit = resized(weights / highest if highest > 0 else weights, *image.shape[:2])
-        name = style.name_within(row.name(row.candidates[own]), _LETTERS)
+        name = style.name_within(row.name(row.candidates[target]), _LETTERS)
         whose = "the true class" if what == "true" else "zero-shot's"
         panels.append(Panel(f"unique to {whose}:\n{name}", image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None]))
-        classes = {"class": row.candidates[own], "against": row.candidates[other]}
+        classes = {"class": row.candidates[target], "against": row.candidates[other]}
         unique[what] = classes | {"weights": np.round(weights, 4).tolist()}
     _show_panels([axes[0], *axes[2:]], panels)
     wanted = {"true class": row.label, "zero-shot's answer": row.index}
@@ -369,16 +371,16 @@ def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, An
         "zero_shot_name": row.name(row.index),
         "candidates": [row.candidates[index] for index in order],
         "names": [row.name(row.candidates[index]) for index in order],
-        "posterior": picture.posterior[order].tolist(),
+        "posterior": entry.posterior[order].tolist(),
         "unique": unique,
     }
 
 
-def _draw_posterior(axis: Axes, picture: StoredImage, order: Sequence[int] | np.ndarray) -> None:
-    row = picture.row
+def _draw_posterior(axis: Axes, entry: StoredImage, order: Sequence[int] | np.ndarray) -> None:
+    row = entry.row
     classes = [row.candidates[index] for index in order]
     colours = [BLUE if c == row.label else VERMILION if c == row.index else "#b8b8b8" for c in classes]
-    axis.barh(range(len(order)), 100 * picture.posterior[order], color=colours, height=0.72)
+    axis.barh(range(len(order)), 100 * entry.posterior[order], color=colours, height=0.72)
     _name_bars(axis, [row.name(c) for c in classes], 4)
     outcome = "right" if row.correct else "wrong"
     axis.set_title(f"zero-shot: {outcome},\n{style.name_within(row.name(row.index), _LETTERS)}", fontsize=7)
@@ -397,15 +399,15 @@ def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult:
     grid = figure.subplots(lines, len(widths), squeeze=False, width_ratios=widths)
     _show_panels([*grid.ravel()], ())
     panels = [row[first : first + 5] for row in grid for first in range(0, len(widths), 6)]
-    images = [_draw_gallery_row([*axes], picture) for axes, picture in zip(panels, chosen, strict=False)]
-    own = "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;"
+    images = [_draw_gallery_row([*axes], entry) for axes, entry in zip(panels, chosen, strict=False)]
+    legend = "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;"
     common = "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
-    _explain(figure, f"{own}\n{common}")
+    _explain(figure, f"{legend}\n{common}")
     return FigureResult(figure, {"images": images})
 
 
-def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
-    row, image, evidence = picture.row, picture.image, picture.stored.evidence[:2]
+def _draw_gallery_row(axes: Sequence[Axes], entry: StoredImage) -> dict[str, Any]:
+    row, image, evidence = entry.row, entry.image, entry.stored.evidence[:2]
     names = [row.name(index) for index in row.candidates[:2]]
     shares = common_map(*evidence)
     shares /= shares.max()

@@ -25,7 +25,7 @@ from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation, write_context
 from faircontext.names import name_warnings
 from faircontext.report.evidence_figures import EvidenceRow, Panel
-from faircontext.report.pictures import overlay, overlay_weights, strongest
+from faircontext.report.images import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import build, load
@@ -140,7 +140,7 @@ def map_pixels(
     image = image_pixels(episode)
     maps, errors = (values[positions].cpu().numpy() for values in (evidence.maps, evidence.error(evidence.height)))
     limit = strongest(*maps) if limit is None else limit
-    return [overlay(image, own, limit, error) for own, error in zip(maps, errors, strict=True)]
+    return [overlay(image, class_map, limit, error) for class_map, error in zip(maps, errors, strict=True)]
 
 
 def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
@@ -203,15 +203,15 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     pieces.mkdir(parents=True, exist_ok=True)
     for name in _earlier_files(folder):
         (folder / name).unlink(missing_ok=True)
-    pictures = draw_explanation(explanation)
-    for name, pixels in pictures.items():
+    images = draw_explanation(explanation)
+    for name, pixels in images.items():
         PIL.Image.fromarray(pixels).save(pieces / f"{name}.png")
     np.savez_compressed(pieces / "arrays.npz", **_arrays(explanation))
-    files = ["index.html", "pieces/arrays.npz", *(f"pieces/{name}.png" for name in sorted(pictures))]
+    files = ["index.html", "pieces/arrays.npz", *(f"pieces/{name}.png" for name in sorted(images))]
     manifest = _manifest(explanation, {"files": files})
     (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
     page = folder / "index.html"
-    page.write_text(write_page(explanation, {name: f"pieces/{name}.png" for name in pictures}), encoding="utf-8")
+    page.write_text(write_page(explanation, {name: f"pieces/{name}.png" for name in images}), encoding="utf-8")
     return page
 
 
@@ -250,16 +250,16 @@ def _earlier_files(folder: Path) -> list[str]:
 def draw_explanation(explanation: Explanation) -> dict[str, Pixels]:
     """Return the pictures by name: what the model sees, its evidence, and the views that voted."""
     adaptation, episode = explanation.adaptation, explanation.episode
-    pictures = {"image": np.rint(255 * image_pixels(episode)).astype(np.uint8)}
+    images = {"image": np.rint(255 * image_pixels(episode)).astype(np.uint8)}
     if adaptation.evidence is not None:
         order = adaptation.after.ranking.tolist()
         for rank, pixels in enumerate(map_pixels(episode, adaptation.evidence, order)):
-            pictures[f"evidence_{rank:02}"] = pixels
-        (pictures["contrast"],) = map_pixels(episode, adaptation.evidence.contrast(*order[:2]), [0])
-        pictures["common"] = common_pixels(episode, adaptation)
+            images[f"evidence_{rank:02}"] = pixels
+        (images["contrast"],) = map_pixels(episode, adaptation.evidence.contrast(*order[:2]), [0])
+        images["common"] = common_pixels(episode, adaptation)
     for rank, view in enumerate(adaptation.exploration.selected.tolist()):
-        pictures[f"view_{rank:02}"] = episode.views[view].permute(1, 2, 0).numpy()
-    return pictures
+        images[f"view_{rank:02}"] = episode.views[view].permute(1, 2, 0).numpy()
+    return images
 
 
 def _arrays(explanation: Explanation) -> dict[str, Any]:

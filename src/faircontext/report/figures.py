@@ -22,33 +22,16 @@ from matplotlib.ticker import LogFormatter, LogLocator
 
 from faircontext.errors import ArgumentError, counted, unknown_name
 from faircontext.files import to_json, write_whole, writing
-from faircontext.metrics.bootstrap import average_interval, percentile_interval
+from faircontext.metrics.bootstrap import PooledMean, average_interval, percentile_interval
 from faircontext.metrics.orders import means_by_part
-from faircontext.metrics.scores import Comparison, average_difference, reliability
+from faircontext.metrics.scores import Comparison, compare_sets, reliability
 from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
-from faircontext.report.benchmarks import TOP1, dataset_title, marked_title, pooled_answers, tuned_note
+from faircontext.report import style
+from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
-from faircontext.report.style import (
-    BLACK,
-    BLUE,
-    COLUMN,
-    GREY,
-    PAGE,
-    Dot,
-    FigureResult,
-    colours_of,
-    draw_dots,
-    draw_line,
-    grid_of,
-    interval_columns,
-    name_points,
-    name_within,
-    new_figure,
-    save_figure,
-    styled,
-)
+from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns
 from faircontext.runs.groups import RunGroup, RunSettings, common_images, find_runs, group_runs, incomplete, shared_sets
 from faircontext.runs.label_results import is_multi_label
 from faircontext.runs.records import method_of, method_title
@@ -66,14 +49,13 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult:
 
     Where exploration alone is not among the runs, FCL is drawn against zero-shot.
     """
-    row, pairs = group.row("fcl"), dict(_exploration_pairs(group))
-    gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
-    gains = gains or {name: result.comparison for name, result in row.items() if result.comparison is not None}
+    explored = dict(_over_exploration(group))
+    row = {name: result.comparison for name, result in group.row("fcl").items()}
+    gains = explored or {name: compared for name, compared in row.items() if compared is not None}
     if not gains:
         raise MissingError("needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA")
-    mean = average_difference([*pairs.values()]) if pairs else TOP1.gain(list(row.values()))
-    total = None if mean is None else (f"mean of {len(gains)} sets", mean)
-    if pairs:
+    total = (f"mean of {len(gains)} sets", compare_sets([*gains.values()], "set"))
+    if explored:
         return gains_figure("FCL", "exploration only", group.title, gains, total)
     drawn = gains_figure("FCL", "zero-shot", group.title, gains, total)
     return replace(drawn, warnings=("no exploration only among the runs: drawn against zero-shot",))
@@ -84,7 +66,7 @@ def gains_figure(
     reference: str,
     subtitle: str,
     gains: Mapping[str, Comparison],
-    total: tuple[str, Interval] | None,
+    total: tuple[str, PooledMean],
 ) -> FigureResult:
     """Draw paired gains over a reference in points by data set, the largest first, and below them what sums them up.
 
@@ -93,10 +75,11 @@ def gains_figure(
         reference: what it is compared with.
         subtitle: of the figure.
         gains: by data set.
-        total: what it is called, and the gain; of one data set none is drawn.
+        total: what it is called, and the gain with both of its intervals; of one data set none is drawn.
     """
-    named = sorted(((name, one.difference, one) for name, one in gains.items()), key=lambda g: (-g[1].value, g[0]))
-    if summed := len(named) > 1 and total is not None:
+    named = [(name, compare_sets([one]), one) for name, one in gains.items()]
+    named.sort(key=lambda entry: (-entry[1].value, entry[0]))
+    if summed := len(named) > 1:
         named.append((*total, Comparison.pooled(gains.values())))
     rows = [
         {"reference": reference, "dataset": name}
@@ -105,31 +88,33 @@ def gains_figure(
         for name, gain, one in named
     ]
     dots = [
-        Dot(name_within(dataset_title(name), 28), gain, f"{one.n:,}  +{one.gained}/-{one.lost}")
+        style.Dot(style.name_within(dataset_title(name), 28), gain, f"{one.n:,}  +{one.gained}/-{one.lost}")
         for name, gain, one in named
     ]
-    figure = new_figure(COLUMN, 1.05 + 0.155 * len(dots), f"{title} less {reference}", subtitle)
+    both = summed and total[1].sets is not None
+    figure = style.new_figure(COLUMN, 1.05 + 0.12 * both + 0.155 * len(dots), f"{title} less {reference}", subtitle)
     axis = figure.subplots()
-    draw_dots(axis, dots, "n, gained/lost", summed)
-    axis.set_xlabel("gain in top-1 accuracy (points), paired 95%")
+    style.draw_dots(axis, dots, "n, gained/lost", summed)
+    axis.set_xlabel("\n".join(["gain in top-1 accuracy (points), paired 95%", *[style.BOTH] * both]))
     return FigureResult(figure, rows)
 
 
-def _exploration_pairs(group: RunGroup) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
-    """Yield, by data set, whether FCL and exploration alone are correct on the images that both have."""
+def _over_exploration(group: RunGroup) -> Iterator[tuple[str, Comparison]]:
+    """Yield, by data set, the comparison of FCL with exploration alone on the images that both have."""
     for name, results in group.results.items():
         pair = _with_exploration([result for result in results.values() if result.n])
         if pair and len((correct := common_images(pair)[1])[0]):
-            yield name, (correct[0], correct[1])
+            yield name, Comparison.of(*correct)
 
 
 def _with_exploration(results: Sequence[Result]) -> list[Result]:
     """Return FCL and exploration alone, which differ in `calibrate` and nothing else, whatever they are called."""
     for base in (result for result in results if result.settings.get("calibrate") is False):
         wanted = {**base.settings, "calibrate": True}
-        for own in (result for result in results if method_of(result.method) == "fcl"):
-            if {"calibrate": True, **own.settings} == wanted and own.config.get("views") == base.config.get("views"):
-                return [own, base]
+        for method in (result for result in results if method_of(result.method) == "fcl"):
+            same_views = method.config.get("views") == base.config.get("views")
+            if same_views and {"calibrate": True, **method.settings} == wanted:
+                return [method, base]
     return []
 
 
@@ -138,13 +123,16 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
     ablations = [ablation for ablation in sidecars.ablations if ablation.variants]
     if not ablations:
         raise MissingError("needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA")
-    heights = [0.75 + 0.17 * len(ablation.variants) for ablation in ablations]
+    dots_of = [[_dot(ablation, variant) for variant in ablation.variants] for ablation in ablations]
+    both = any(dot.gain.sets for dots in dots_of for dot in dots)
+    heights = [0.75 + 0.12 * both + 0.17 * len(dots) for dots in dots_of]
     title = "Ablations" if len(ablations) > 1 else f"Ablation: {ablations[0].name}"
-    figure = new_figure(PAGE, 0.45 + sum(heights), title, "")
+    figure = style.new_figure(PAGE, 0.45 + sum(heights), title, "")
     axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, ablation in zip(axes, ablations, strict=True):
-        draw_dots(axis, [_dot(ablation, variant) for variant in ablation.variants], "accuracy (95%), n, gained/lost, p")
-        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%")
+    for axis, ablation, dots in zip(axes, ablations, dots_of, strict=True):
+        style.draw_dots(axis, dots, "accuracy (95%), n, gained/lost, p")
+        label = f"difference to “{ablation.reference}” (points), paired 95%"
+        axis.set_xlabel("\n".join([label, *[style.BOTH] * any(dot.gain.sets for dot in dots)]))
         if len(ablations) > 1:
             axis.set_title(ablation.name, loc="left", fontweight="bold")
     rows = [{"ablation": one.name, "reference": one.reference, **vars(v)} for one in ablations for v in one.variants]
@@ -152,21 +140,29 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
     return FigureResult(figure, rows, tuple(empty))
 
 
-def _dot(ablation: AblationResults, variant: Variant) -> Dot:
+def _dot(ablation: AblationResults, variant: Variant) -> style.Dot:
     accuracy, low, high = 100 * variant.accuracy, 100 * variant.low, 100 * variant.high
     text = f"{accuracy:.1f}% ({low:.1f} to {high:.1f}), n = {variant.n:,}"
     if variant.label == ablation.reference or variant.difference is None:  # the reference has no interval
         reference = ", reference" * (variant.label == ablation.reference)
-        return Dot(variant.label, Interval(0.0, math.nan, math.nan), text + reference, GREY)
+        nothing = PooledMean(Interval(0.0, math.nan, math.nan), None, variant.n, 0)
+        return style.Dot(variant.label, nothing, text + reference, GREY)
     text += "" if variant.gained is None or variant.lost is None else f", +{variant.gained}/-{variant.lost}"
     text += "" if variant.p_value is None else f", p = {variant.p_value:.2g}"
-    ends = (math.nan if end is None else end for end in (variant.difference_low, variant.difference_high))
-    return Dot(variant.label, Interval(variant.difference, *ends), text)
+    images, sets = (
+        Interval(variant.difference, *(math.nan if end is None else end for end in ends))
+        for ends in (
+            (variant.difference_low, variant.difference_high),
+            (variant.difference_sets_low, variant.difference_sets_high),
+        )
+    )
+    gain = PooledMean(images, None if math.isnan(sets.low) else sets, variant.n, 0, variant.p_value)
+    return style.Dot(variant.label, gain, text)
 
 
 def _pooled_rows(results: Answers, rows_of: Callable[[np.ndarray, np.ndarray], Iterable[Row]]) -> dict[str, list[Row]]:
     """Return rows of each method's confidences on all data sets, of those methods that have any."""
-    pooled = {method: pooled_answers(own) for method, own in results.items()}
+    pooled = {method: pooled_answers(several) for method, several in results.items()}
     rows = {name: [{"method": name} | row for row in rows_of(*one)] for name, one in pooled.items() if one is not None}
     if not rows:
         command = "faircontext evaluate --datasets NAMES --methods fcl --root DATA"
@@ -180,17 +176,12 @@ def _together(group: RunGroup, what: str) -> tuple[str, str, Answers]:
     return several, group.title, {method: [*group.row(method).values()] for method in group.methods}
 
 
-def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult:
-    """Draw a reliability diagram per method, the images of all data sets together; ECE is over the same 20 bins."""
-    return reliability_figure(*_together(group, "images of "))
-
-
 def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
-    """Draw a panel per method: how often predictions of some confidence are correct, in bins of equal width."""
+    """Draw a panel per method: how often predictions of some confidence are correct, in 20 bins, as of the ECE."""
     curves = _pooled_rows(results, _bin_rows)
     width, columns = (COLUMN, len(curves)) if len(curves) < 3 else (PAGE, min(len(curves), 5))
     lines, side = math.ceil(len(curves) / columns), (width - 0.4) / max(columns, 2)
-    figure = new_figure(width, 0.75 + lines * (side + 0.28), f"Reliability{several}", subtitle)
+    figure = style.new_figure(width, 0.75 + lines * (side + 0.28), f"Reliability{several}", subtitle)
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axis, (method, rows) in zip(axes, curves.items(), strict=False):
         first = rows[0]
@@ -198,11 +189,11 @@ def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureR
         x, answers = ([row[name] for row in rows] for name in ("confidence", "answers"))
         axis.plot([0, 100], [0, 100], color=GREY, linewidth=0.7, linestyle="--", zorder=0)
         x = [100 * value for value in x]
-        draw_line(axis, x, rows, ("accuracy", "low", "high"), BLUE, "bars")
+        style.draw_line(axis, x, rows, ("accuracy", "low", "high"), BLUE, "bars")
         sizes = [4 + 26 * count / max(answers) for count in answers]
         axis.scatter(x, [100 * row["accuracy"] for row in rows], sizes, BLUE, linewidths=0, zorder=3, clip_on=False)
         axis.set(xlim=(0, 100), ylim=(0, 100), xticks=[25, 50, 75], yticks=[0, 50, 100], aspect="equal")
-    grid_of(axes, len(curves), columns)
+    style.grid_of(axes, len(curves), columns)
     figure.supxlabel("confidence (%), mean of the bin", fontsize=7.5)
     figure.supylabel("correct (%), 95%", fontsize=7.5)
     return FigureResult(figure, [row for rows in curves.values() for row in rows])
@@ -211,33 +202,28 @@ def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureR
 def _bin_rows(confidence: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
     """Yield what is known of each bin that is not empty."""
     bins = reliability(confidence, correct)
-    whole = {"n": len(correct), "ece": bins.expected_calibration_error}
+    overall = {"n": len(correct), "ece": bins.expected_calibration_error}
     for index in np.flatnonzero(bins.n):
         n, accuracy = int(bins.n[index]), float(bins.accuracy[index])
         low, high = wilson_interval(round(accuracy * n), n)
         edges = {"from": float(bins.edges[index]), "to": float(bins.edges[index + 1]), "answers": n}
         means = {"confidence": float(bins.confidence[index]), "accuracy": accuracy}
-        yield {**whole, **edges, **means, "low": low, "high": high}
-
-
-def draw_risk_coverage(group: RunGroup, _: Sidecars) -> FigureResult:
-    """Draw a curve per method, the images of all data sets together, by the probability of the prediction."""
-    return risk_coverage_figure(*_together(group, ""))
+        yield {**overall, **edges, **means, "low": low, "high": high}
 
 
 def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
     """Draw risk over coverage, with pointwise Wilson intervals; the legend has the areas with theirs."""
     curves = _pooled_rows(results, _risk_rows)
-    figure = new_figure(COLUMN, 2.6 + 0.13 * len(curves), f"Risk and coverage{several}", subtitle)
+    figure = style.new_figure(COLUMN, 2.6 + 0.13 * len(curves), f"Risk and coverage{several}", subtitle)
     axis = figure.subplots()
-    for (method, rows), colour in zip(curves.items(), colours_of([*curves]), strict=True):
+    for (method, rows), colour in zip(curves.items(), style.colours_of([*curves]), strict=True):
         value, low, high = (100 * rows[0][name] for name in ("aurc", "aurc_low", "aurc_high"))
         label = f"{method_title(method)}: AURC {value:.1f} ({low:.1f} to {high:.1f}), n = {rows[0]['n']:,}"
         coverage = [100 * row["coverage"] for row in rows]
         single = len(rows) == 1  # no line would show it
         dot: dict[str, Any] = {"marker": "o", "markersize": 3, "clip_on": False} if single else {}
         ends = ("risk", "low", "high")
-        draw_line(axis, coverage, rows, ends, colour, "bars" if single else "band", label=label, **dot)
+        style.draw_line(axis, coverage, rows, ends, colour, "bars" if single else "band", label=label, **dot)
     axis.set(xlim=(0, 100), ylim=(0, None))
     axis.set_xlabel("coverage: images answered (%), surest first")
     axis.set_ylabel("risk: of these, wrong (%), 95%")
@@ -265,15 +251,15 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult:
     """Draw a point per method, all on the same images; costs come from `costs.json`, else from the runs' rows."""
     methods, correct = shared_sets(group)
     left_out = [name for name in group.methods if group.row(name) and name not in methods]
-    said = [f"{name} is left out: it shares no image with the others" for name in left_out]
+    notes = [f"{name} is left out: it shares no image with the others" for name in left_out]
     costs = {cost.method: cost for cost in reversed(sidecars.costs) if cost.backbone == group.settings.backbone}
     if not (measured := bool(costs)):
         seconds = {name: _seconds(group, name) for name in methods}
         costs = {name: Cost(name, "", float(np.nan_to_num(one).sum(0).mean())) for name, one in seconds.items()}
-        said += [_EARLIER] if any(np.isnan(one).any() for one in seconds.values()) else []
+        notes += [_EARLIER] if any(np.isnan(one).any() for one in seconds.values()) else []
     # A log axis has no room for nothing: a clock that did not tick tells no cost.
     drawn = [name for name in methods if name in costs and costs[name].seconds_mean > 0]
-    said += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
+    notes += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
     if len(drawn) < 2:
         what = "runs of at least two methods: faircontext evaluate --datasets NAMES --methods all --root DATA"
         known = f"the costs of two methods, and knows {len(drawn)}: give each of them an entry in costs.json"
@@ -284,7 +270,7 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult:
         accuracy = average_interval([arrays[methods.index(name)] for arrays in correct.values()])
         row = {"method": name} | images | interval_columns("accuracy", accuracy) | {"seconds": cost.seconds_mean}
         rows.append(row | {key: getattr(cost, key) for key in ("seconds_standard_error", "peak_memory_mb")})
-    return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(said))
+    return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(notes))
 
 
 def _seconds(group: RunGroup, method: str) -> np.ndarray:
@@ -305,7 +291,7 @@ def pareto_front(costs: list[float], accuracies: list[float]) -> list[int]:
 def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure:
     memory = sum(bool(row["peak_memory_mb"]) for row in rows) > 1
     title = "Accuracy, time and memory" if memory else "Accuracy and cost"
-    figure = new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
+    figure = style.new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
     axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
     labels = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
     for axis, (key, label) in zip(axes, labels.items(), strict=False):
@@ -317,8 +303,8 @@ def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure
 
 def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
     costs, accuracies = [row[key] for row in rows], [100 * row["accuracy"] for row in rows]
-    for row, cost, colour in zip(rows, costs, colours_of([row["method"] for row in rows]), strict=True):
-        draw_line(axis, [cost], [row], ("accuracy", "low", "high"), colour, "bars", marker="o", markersize=4)
+    for row, cost, colour in zip(rows, costs, style.colours_of([row["method"] for row in rows]), strict=True):
+        style.draw_line(axis, [cost], [row], ("accuracy", "low", "high"), colour, "bars", marker="o", markersize=4)
     front = np.array([(costs[index], accuracies[index]) for index in pareto_front(costs, accuracies)]).T
     axis.plot(*front, drawstyle="steps-post", color=GREY, linewidth=0.8, linestyle="--", zorder=0)
     low, high = min(costs), max(costs)
@@ -333,7 +319,7 @@ def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
         axis.set_xlim(0.0, 1.25 * high)
     axis.grid(axis="y")
     axis.set_ylim(*axis.get_ylim())
-    name_points(axis, np.array([costs, accuracies]).T, [method_title(row["method"]) for row in rows])
+    style.name_points(axis, np.array([costs, accuracies]).T, [method_title(row["method"]) for row in rows])
     axis.text(0.99, 0.01, "dashed: Pareto front", transform=axis.transAxes, ha="right", va="bottom", color=GREY)
 
 
@@ -358,7 +344,9 @@ def draw_masks(group: RunGroup, _: Sidecars) -> FigureResult:
     rows = []
     for index, count in enumerate(masks):
         accuracy = average_interval([arrays[index] for arrays in correct])
-        change = average_interval([arrays[index].astype(np.float64) - arrays[-1] for arrays in correct])
+        change = compare_sets([Comparison.of(arrays[index], arrays[-1]) for arrays in correct], "set")
+        if count == masks[-1]:  # what others are compared with
+            change = PooledMean(Interval(0.0, math.nan, math.nan), None, change.n, change.datasets)
         columns = interval_columns("accuracy", accuracy) | flat({"difference": change})
         rows.append({"masks": count} | images | columns)
     return FigureResult(_masks_figure(group.title, rows), rows)
@@ -376,14 +364,15 @@ def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
 
 
 def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
-    figure = new_figure(PAGE, 2.5, f"FCL by number of masks ({_images_of(rows[0])})", subtitle)
+    figure = style.new_figure(PAGE, 2.5, f"FCL by number of masks ({_images_of(rows[0])})", subtitle)
     masks = [row["masks"] for row in rows]
     panels = {
         ("accuracy", "low", "high"): "top-1 accuracy (%), 95%",
         ("difference", "difference_low", "difference_high"): f"difference to {masks[-1]} masks\n(points), paired 95%",
     }
     for axis, (names, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        draw_line(axis, masks, rows, names, BLUE, "bars", marker="o", markersize=4)
+        over_sets = ("difference_sets_low", "difference_sets_high") if names[0] == "difference" else ()
+        style.draw_line(axis, masks, rows, names, BLUE, "bars", over_sets, marker="o", markersize=4)
         axis.set_xscale("log", base=2)
         axis.set_xticks(masks, [str(count) for count in masks])
         axis.minorticks_off()
@@ -392,6 +381,8 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
         axis.set_ylabel(label)
         axis.grid(axis="y")
     axis.axhline(0, color=BLACK, linewidth=0.7)  # the last panel is of differences
+    if any(row["difference_sets_low"] != "" for row in rows):
+        axis.set_title(style.BOTH, fontsize=6.5, color=GREY)
     return figure
 
 
@@ -419,8 +410,8 @@ def positions_figure(subtitle: str, streams: Sequence[tuple[StreamRuns, Sequence
         lacks = {name: _lack(runs, method, name) for name in datasets}
         reasons = [f"without {dataset_title(name)}, {lack}" for name, lack in lacks.items() if lack]
         if kept := [name for name, lack in lacks.items() if not lack]:
-            found = runs.result(method, kept)
-            pair = None if found is None else found.paired(runs.baseline("zero_shot", kept))
+            result = runs.result(method, kept)
+            pair = None if result is None else result.paired(runs.baseline("zero_shot", kept))
             if pair is None:
                 reasons.append("not drawn, as no order is of all data sets")
             else:
@@ -429,44 +420,51 @@ def positions_figure(subtitle: str, streams: Sequence[tuple[StreamRuns, Sequence
                 reasons += [f"without bands, as a part has fewer than {_LEAST} images"] if small else []
         for reason in reasons:
             left.setdefault(reason, []).append(method_title(method))
-    said = [f"{', '.join(titles)} {what}" for what, titles in left.items()]
+    notes = [f"{', '.join(titles)} {what}" for what, titles in left.items()]
     if not curves:
         raise MissingError(
             "needs runs of a method with a memory, on streams of at least 2 images: "
             "faircontext evaluate --datasets NAMES --methods tda --orders 0 1 2 --root DATA"
-            + (f" (here {'; '.join(said)})" if said else "")
+            + (f" (here {'; '.join(notes)})" if notes else "")
         )
-    tuned = tuned_note((method_title(found.method), dataset_title(name)) for found, _ in curves for name in found.tuned)
+    tuned = tuned_note(
+        (method_title(result.method), dataset_title(name)) for result, _ in curves for name in result.tuned
+    )
     rows = [row for _, rows in curves for row in rows]
-    return FigureResult(_positions(subtitle, curves), rows, (*tuned, *said))
+    return FigureResult(_positions(subtitle, curves), rows, (*tuned, *notes))
 
 
 def _lack(runs: StreamRuns, method: str, name: str) -> str:
     """Return, in words, what forbids a method's curve on a data set; empty where nothing does."""
-    found = runs.result(method, [name])
-    if found is None:
+    result = runs.result(method, [name])
+    if result is None:
         return "which has no answers of it"
-    if found.shortest < 2:
+    if result.shortest < 2:
         return "where fewer than two images left a trace"
-    return "where no image has zero-shot's answer" if found.paired(runs.baseline("zero_shot", [name])) is None else ""
+    return "where no image has zero-shot's answer" if result.paired(runs.baseline("zero_shot", [name])) is None else ""
 
 
-def _part_rows(found: StreamResult, zero_shot: np.ndarray) -> list[Row]:
+def _part_rows(result: StreamResult, zero_shot: np.ndarray) -> list[Row]:
     """Return accuracies in the parts of a stream, over orders and paired with zero-shot's on the same images.
 
     Parts are fewer where the shortest stream has fewer images, or where a part would hold fewer than ten.
     """
-    own, base = found.correct.astype(np.float64), zero_shot.astype(np.float64)
-    images = own.shape[1]
-    count = min(_PARTS, found.shortest, max(2, images // _LEAST))
-    part = found.parts(count)
-    (accuracy, answers), (other, _), (gain, _) = (means_by_part(one, part, count) for one in (own, base, own - base))
-    whole = {"method": found.method, "orders": " ".join(map(str, found.orders)), "n": images}
+    method, base = result.correct.astype(np.float64), zero_shot.astype(np.float64)
+    images = method.shape[1]
+    count = min(_PARTS, result.shortest, max(2, images // _LEAST))
+    part = result.parts(count)
+    (accuracy, answers), (other, _), (gain, _) = (
+        means_by_part(one, part, count) for one in (method, base, method - base)
+    )
+    sizes = [len(positions) for positions in result.positions.values()]
+    over_sets = means_by_part(method - base, part, count, sizes=sizes)[0]
+    pooled = [PooledMean.of(*both, images, len(sizes)) for both in zip(gain, over_sets, strict=True)]
+    shared = {"method": result.method, "orders": " ".join(map(str, result.orders)), "n": images}
     return [
-        whole
+        shared
         | {"from": index / count, "to": (index + 1) / count, "answers": int(answers[index])}
         | interval_columns("accuracy", accuracy[index])
-        | flat({"zero_shot": other[index], "gain": gain[index]})
+        | flat({"zero_shot": other[index], "gain": pooled[index]})
         for index in range(count)
     ]
 
@@ -483,20 +481,20 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
     same = len({*sizes}) == 1 and not narrow  # on top there is no room beside the settings of the runs
     lines, width = math.ceil(len(curves) / columns), COLUMN if narrow else PAGE
     below = f"{subtitle}{f'; {sizes[0]}' if same else ''}"
-    figure = new_figure(width, 0.95 + 2.25 * lines, "Accuracy by position in the stream", below)
+    figure = style.new_figure(width, 0.95 + 2.25 * lines, "Accuracy by position in the stream", below)
     heights = [1.9, 1.0] * lines
     axes = figure.subplots(2 * lines, columns, squeeze=False, sharex=True, sharey="row", height_ratios=heights)
     upper, lower = (axes[start::2].ravel() for start in (0, 1))
-    for index, (found, rows) in enumerate(curves):
-        title = marked_title(found.all, found.method)
+    for index, (result, rows) in enumerate(curves):
+        title = marked_title(result.all, result.method)
         upper[index].set_title(title if same else f"{title}\n{sizes[index]}", fontsize=7)
         band = "band" if _has_band(rows) else "none"
         _draw_parts(upper[index], rows, ("zero_shot", "zero_shot_low", "zero_shot_high"), GREY, "none")
         _draw_parts(upper[index], rows, ("accuracy", "low", "high"), BLUE, band)
-        _draw_parts(lower[index], rows, ("gain", "gain_low", "gain_high"), BLUE, band)
+        _draw_parts(lower[index], rows, ("gain", "gain_low", "gain_high"), BLUE, band, _GAIN_OVER_SETS)
         lower[index].axhline(0, color=GREY, linewidth=0.7)
     for panels in (upper, lower):
-        grid_of(panels, len(curves), columns if panels is lower else 0)
+        style.grid_of(panels, len(curves), columns if panels is lower else 0)
         ends = np.array([axis.get_ylim() for axis in panels[: len(curves)]])
         for axis in panels[: len(curves)]:
             axis.set_ylim(ends.min(), ends.max())
@@ -506,7 +504,9 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
         upper[row].set_ylabel("top-1 (%)")
         lower[row].set_ylabel("gain (points)")
     handles = [Line2D([], [], color=colour, linewidth=1.1, marker="o", markersize=2) for colour in (BLUE, GREY)]
-    what = ("method, mean of orders, and its gain, paired;", "bands: 95% intervals")
+    both = any(row[_GAIN_OVER_SETS[0]] != "" for _, rows in curves for row in rows)
+    bands = "bands: 95% intervals" + both * "; dotted: over sets like these"
+    what = ("method, mean of orders, and its gain, paired;", bands)
     names = [("\n" if narrow else " ").join(what), "zero-shot on the same images"]
     figure.legend(handles, names, loc="outside lower left", ncols=1 if narrow else 2, fontsize=6.5)
     return figure
@@ -517,11 +517,15 @@ def _size_of(rows: Sequence[Row], separator: str) -> str:
     return f"n = {n:,} in {counted(orders, 'order')}{separator}{n // len(rows)} a part"
 
 
-def _draw_parts(axis: Axes, rows: Sequence[Row], names: Sequence[str], colour: str, band: Any) -> None:
+_GAIN_OVER_SETS = ("gain_sets_low", "gain_sets_high")
+
+
+def _draw_parts(
+    axis: Axes, rows: Sequence[Row], names: Sequence[str], colour: str, band: Any, over_sets: Sequence[str] = ()
+) -> None:
     """Draw proportions along a stream, at the middle of each part."""
-    draw_line(
-        axis, [50 * (row["from"] + row["to"]) for row in rows], rows, names, colour, band, marker="o", markersize=2
-    )
+    x = [50 * (row["from"] + row["to"]) for row in rows]
+    style.draw_line(axis, x, rows, names, colour, band, over_sets, marker="o", markersize=2)
     axis.set(xlim=(0, 100), xticks=[0, 50, 100])
     axis.grid(axis="y")
 
@@ -536,8 +540,8 @@ FIGURES: Mapping[str, Draw] = {
     "calibration-gain": draw_gain,
     "masks": draw_masks,
     "pareto": draw_pareto,
-    "reliability": draw_reliability,
-    "risk-coverage": draw_risk_coverage,
+    "reliability": lambda group, _: reliability_figure(*_together(group, "images of ")),
+    "risk-coverage": lambda group, _: risk_coverage_figure(*_together(group, "")),
     "stream": draw_positions,
     "gallery": draw_gallery,
     "decomposition": draw_decomposition,
@@ -635,10 +639,10 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     written = []
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
-        with styled():
-            asked = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
+        with style.styled():
+            chosen = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
             drawn, reasons = list[tuple[RunGroup, FigureResult]](), dict[str, None]()
-            for group in asked:
+            for group in chosen:
                 try:
                     drawn.append((group, FIGURES[name](group, sidecars)))
                 except MissingError as missing:
@@ -687,7 +691,7 @@ def _write(stem: Path, result: FigureResult) -> tuple[Path, ...]:
     else:
         suffix, text = ".csv", to_csv(result.data)
     pdf, png, data = (stem.with_name(stem.name + ending) for ending in (".pdf", ".png", suffix))
-    save_figure(result.figure, pdf)
-    save_figure(result.figure, png)
+    style.save_figure(result.figure, pdf)
+    style.save_figure(result.figure, png)
     write_whole(data, text)
     return pdf, png, data

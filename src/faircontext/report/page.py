@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.files import to_json
-from faircontext.report.accuracy_tables import long_table, pooled_comparison, pooled_table
-from faircontext.report.axis_tables import stream_tables
+from faircontext.metrics.scores import compare_sets
 from faircontext.report.benchmarks import (
     TOP1,
     StreamBlock,
@@ -29,10 +28,10 @@ from faircontext.report.benchmarks import (
     stream_blocks,
 )
 from faircontext.report.figures import gains_figure, positions_figure, reliability_figure, risk_coverage_figure
-from faircontext.report.pictures import RunImages, add_pictures, image_place
+from faircontext.report.images import RunImages, add_thumbnails, image_place
 from faircontext.report.render import Column, MissingError, Table, render
 from faircontext.report.style import inline_svg, styled
-from faircontext.report.tables import class_table, label_table
+from faircontext.report.tables import class_table, label_table, long_table, pooled_table, stream_tables
 from faircontext.runs.groups import group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.records import method_title
@@ -81,10 +80,10 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
     images = len({key for panel in panels for key in panel.keys}) + sum(len(run.rows) for run in several)
-    pictures = add_pictures(panels, [run for run in runs if has_analyses(run)], most)
+    shown = add_thumbnails(panels, [run for run in runs if has_analyses(run)], most)
     warnings = (
         *(line for group in groups for line in incomplete(group)),
-        *pictures.warnings,
+        *shown.warnings,
         *([_SEVERAL_HINT] if several else []),
     )
     titles = [
@@ -98,8 +97,8 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     data = {
         "groups": titles,
         "panels": [panel.data for panel in panels],
-        "thumbnails": pictures.thumbnails,
-        "evidence": pictures.evidence,
+        "thumbnails": shown.thumbnails,
+        "evidence": shown.evidence,
         "hint": _EVIDENCE_HINT,
     }
     html = render(
@@ -115,7 +114,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         version=__version__,
     )
     # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
-    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
+    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(shown.thumbnails), warnings)
 
 
 def _label_tables(runs: Sequence[Run]) -> list[Table]:
@@ -155,17 +154,17 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     rows = run.rows.filter(pc.equal(run.rows["error"], ""))
     by_method: dict[str, dict[str, dict[str, Any]]] = {}
     for method in methods:
-        own = rows.filter(pc.equal(rows["method"], method)).select(_COLUMNS).to_pylist()
-        by_method[method] = {row["path"]: row for row in own}
-    images = {path: row for own in by_method.values() for path, row in own.items()}
-    known = (row[name] for own in by_method.values() for row in own.values() for name in _COLUMNS[1:4])
+        answers = rows.filter(pc.equal(rows["method"], method)).select(_COLUMNS).to_pylist()
+        by_method[method] = {row["path"]: row for row in answers}
+    images = {path: row for answers in by_method.values() for path, row in answers.items()}
+    known = (row[name] for answers in by_method.values() for row in answers.values() for name in _COLUMNS[1:4])
     classes, titles = sorted({*known} - {None}), _class_titles(run)
     local = {index: position for position, index in enumerate(classes)}
     predictions = {
         method: _predictions(
-            [row if (row := own.get(path)) and row["index"] is not None else None for path in images], local
+            [row if (row := answers.get(path)) and row["index"] is not None else None for path in images], local
         )
-        for method, own in by_method.items()
+        for method, answers in by_method.items()
     }
     data = head | {
         "names": [titles.get(index, f"class {index}") for index in classes],
@@ -178,9 +177,12 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     keys = [(place, path) for path in images]
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
     first = {
-        key for own in predictions.values() for key, sign in zip(keys, own["outcome"], strict=True) if sign in changed
+        key
+        for answers in predictions.values()
+        for key, sign in zip(keys, answers["outcome"], strict=True)
+        if sign in changed
     }
-    first |= {keys[position] for own in predictions.values() for position in _least_sure(own)}
+    first |= {keys[position] for answers in predictions.values() for position in _least_sure(answers)}
     return RunImages(run, keys, first, data)
 
 
@@ -290,7 +292,7 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Views", [_words(c.get("views", {})) for c in configs]),
         ("Versions", [_words(c.get("versions", {}) | _versions(run)) for c, run in zip(configs, runs, strict=True)]),
         ("Machine", [_words({name: one[name] for name in machine if one.get(name)}) for one in sessions]),
-        ("Time", [f"{sum(map(_minutes, runs)):,.0f} minutes in {counted(len(runs), 'run')}"]),
+        ("Time", [f"{counted(round(sum(map(_minutes, runs))), 'minute')} in {counted(len(runs), 'run')}"]),
     ]
     return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
@@ -394,10 +396,12 @@ def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, Any]]:
 def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:
     title, results, backbone = method_title(method), group.row(method), group.settings.backbone
     gains = {name: result.comparison for name, result in results.items() if result.comparison is not None}
-    if (pooled := pooled_comparison(gains.values())) is not None:
-        total, gain = ("all images together", pooled.difference), TOP1.show(pooled.difference, sign=True)
-        caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-        yield "g", gains_figure(title, "zero-shot", backbone, gains, total).figure, caption
+    if gains:
+        pooled = compare_sets([*gains.values()])
+        over_sets = "" if pooled.sets is None else f", {TOP1.ends(pooled.sets, sign=True)} over sets like these"
+        gain = f"{TOP1.show(pooled.images, sign=True)} points over all images{over_sets}, with 95% intervals"
+        figure = gains_figure(title, "zero-shot", backbone, gains, ("all images together", pooled)).figure
+        yield "g", figure, f"Gain of {title} over zero-shot, by data set: {gain}."
     bases = [base for result in results.values() if (base := result.zero_shot) is not None]
     both = {"zero_shot": bases, method: list(results.values())}
     together = "all images of all data sets together, with 95% intervals"

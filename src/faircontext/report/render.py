@@ -14,6 +14,7 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from faircontext.errors import ArgumentError, one_line
+from faircontext.metrics.bootstrap import PooledMean
 from faircontext.metrics.stats import Interval
 
 Rank = Literal["", "best", "second"]
@@ -31,11 +32,13 @@ class Column:
         heading: of the column.
         key: of the value in a record; one that begins with a line is of tables alone, not of CSV files.
         show: how the value is written.
+        optional: what the column is left out for where all its cells are that; None for a column that always stands.
     """
 
     heading: str
     key: str
     show: Callable[[Any], str] = str
+    optional: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,10 @@ class Table:
             text_columns: how many columns are text.
             by: indices of columns; between rows in which one of them differs a line is drawn, and one after the text.
         """
-        rows = tuple(tuple(Cell(column.show(record[column.key])) for column in columns) for record in records)
+        listed = [*records]
+        texts = {column: [column.show(record[column.key]) for record in listed] for column in columns}
+        columns = [one for one in columns if one.optional is None or {*texts[one]} - {one.optional}]
+        rows = tuple(zip(*([Cell(text) for text in texts[column]] for column in columns), strict=True))
         ends = (index for index, (row, below) in enumerate(pairwise(rows)) if any(row[k] != below[k] for k in by))
         bars = frozenset({text_columns - 1} if by else ())
         headings = tuple(column.heading for column in columns)
@@ -100,14 +106,17 @@ class Table:
 def flat(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what CSV files hold of a record.
 
-    An interval has three entries, and what is not known (None or NaN) is an empty text; what begins with a line is
-    left out.
+    An interval has three entries, a pooled mean also the ends of its interval over sets; what is not known (None or
+    NaN) is an empty text, and what begins with a line is left out.
     """
     columns: dict[str, Any] = {}
     for name, value in ((name, value) for name, value in record.items() if not name.startswith("_")):
         parts = {name: value}
-        if isinstance(value, Interval):
-            parts = {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+        interval = value.images if isinstance(value, PooledMean) else value
+        if isinstance(interval, Interval):
+            parts = {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        if isinstance(value, PooledMean):
+            parts |= {f"{name}_sets_{end}": value.sets and getattr(value.sets, end) for end in ("low", "high")}
         columns |= {key: "" if part is None or part != part else part for key, part in parts.items()}
     return columns
 

@@ -5,6 +5,7 @@ without a glass. Colours are those of Okabe and Ito, which colour-blind people c
 """
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import blended_transform_factory
 
 from faircontext.files import replacing
+from faircontext.metrics.bootstrap import PooledMean
 from faircontext.metrics.stats import Interval
+from faircontext.report.render import flat
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
 BLUE, VERMILION, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#707070"
@@ -50,9 +53,9 @@ class FigureResult:
     warnings: tuple[str, ...] = ()
 
 
-def interval_columns(name: str, interval: Interval) -> dict[str, float]:
+def interval_columns(name: str, value: Interval | PooledMean) -> dict[str, Any]:
     """Return the value that a row is about, and its ends, by the names of their columns."""
-    return {name: interval.value, "low": interval.low, "high": interval.high}
+    return {key.removeprefix(f"{name}_"): part for key, part in flat({name: value}).items()}
 
 
 @contextmanager
@@ -80,6 +83,12 @@ def colours_of(methods: Sequence[str]) -> list[str]:
     """Return a colour for each method: zero-shot grey, FCL blue, the others in the order of the palette."""
     rest = cycle(_CYCLE)
     return [{"zero_shot": GREY, "fcl": BLUE}.get(method) or next(rest) for method in methods]
+
+
+BOTH = "thick: over these images; thin: over sets like these"
+"""What the two intervals of a difference over several data sets are, where a figure has both."""
+
+_THICK, _THIN = 3.0, 0.8
 
 
 def draw_interval(
@@ -112,7 +121,7 @@ class Dot(NamedTuple):
     """A row of a panel: a difference of accuracies as a proportion, with what stands left and right of it."""
 
     label: str
-    value: Interval
+    gain: PooledMean
     annotation: str
     colour: str = BLUE
 
@@ -127,9 +136,13 @@ def draw_dots(axis: Axes, dots: Sequence[Dot], heading: str, summed: bool = Fals
         summed: whether the last row sums up the others; it stands below a line.
     """
     last = len(dots) - 1 if summed else None
-    for row, (_, value, _, colour) in enumerate(dots):
-        points = Interval(100 * value.value, 100 * value.low, 100 * value.high)
-        draw_interval(axis, row, points, BLACK if row == last else colour, "D" if row == last else "o")
+    width = _THICK if any(dot.gain.sets for dot in dots) else 1.3
+    for row, (_, gain, _, colour) in enumerate(dots):
+        shown, sign = (BLACK, "D") if row == last else (colour, "o")
+        for interval, size in ((gain.sets, _THIN), (gain.images, width)):
+            if interval is not None:
+                points = Interval(*(100 * end for end in vars(interval).values()))
+                draw_interval(axis, row, points, shown, sign, size)
     label_rows(axis, [dot.label for dot in dots], (len(dots) - 0.4, -0.6))
     if last is not None:
         axis.axhline(last - 0.5, color=GREY, linewidth=0.5)
@@ -145,6 +158,7 @@ def draw_line(
     names: Sequence[str],
     colour: str,
     intervals: Literal["band", "bars", "none"],
+    over_sets: Sequence[str] = (),
     **line: Any,
 ) -> None:
     """Draw proportions in percent over `x`.
@@ -156,14 +170,25 @@ def draw_line(
         names: of the columns with the value and with the ends of its interval.
         colour: of all.
         intervals: how they are drawn.
+        over_sets: names of the columns with the ends of the interval over sets like these, if there is one.
         **line: how the values are drawn, see `Axes.plot`.
     """
-    value, low, high = (100 * np.array([row[name] for row in rows], np.float64) for name in names)
+    value, low, high, *ends = (_percent([row[name] for row in rows]) for name in (*names, *over_sets))
+    both = any(np.isfinite(end).any() for end in ends)
     if intervals == "band":
         axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+        for end in ends:
+            axis.plot(x, end, color=colour, linewidth=_THIN, linestyle=":", marker=".", markersize=1.5)
     elif intervals == "bars":
-        axis.vlines(x, low, high, color=colour, alpha=0.45, linewidth=1)
+        axis.vlines(x, low, high, color=colour, alpha=0.45, linewidth=_THICK if both else 1)
+        if both:
+            axis.vlines(x, ends[0], ends[1], color=colour, linewidth=_THIN)
     axis.plot(x, value, color=colour, linewidth=1.1, **line)
+
+
+def _percent(values: Sequence[float | str]) -> Float[np.ndarray, " values"]:
+    """Return proportions in percent; a text stands for one that is not known."""
+    return 100 * np.array([math.nan if isinstance(value, str) else value for value in values], np.float64)
 
 
 def grid_of(axes: np.ndarray, count: int, columns: int) -> None:

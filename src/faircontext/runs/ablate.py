@@ -11,7 +11,7 @@ from typing import Any
 from faircontext import __version__
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.files import check_folder, to_json, write_whole
-from faircontext.metrics.scores import Comparison
+from faircontext.metrics.scores import Comparison, compare_sets
 from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
@@ -171,18 +171,19 @@ def compare_results(own: Sequence[Result], other: Sequence[Result] | None = None
 
     Returns:
         `n`, `accuracy` with its 95% Wilson interval (`low`, `high`), `difference` with its paired bootstrap interval
-        (`difference_low`, `difference_high`), `gained` and `lost` (images on which one of both alone is correct),
-        `p_value` of McNemar's exact test, and `datasets`: for each its `n`, `correct`, `other_correct`, `gained`,
-        `lost`. All numbers but the counts are None without an image.
+        (`difference_low`, `difference_high`) and, of five data sets or more, the interval over sets like these
+        (`difference_sets_low`, `difference_sets_high`, else None), `gained` and `lost` (images on which one of both
+        alone is correct), `p_value` of McNemar's exact test, and `datasets`: for each its `n`, `correct`,
+        `other_correct`, `gained`, `lost`. All numbers but the counts are None without an image.
     """
     others = None if other is None else {one.dataset: one for one in other}
     known = {one.dataset: _compared(one, others) for one in sorted(own, key=lambda one: one.dataset)}
     comparisons = {name: compared for name, compared in known.items() if compared is not None}
     if not comparisons:
         return {"n": 0, **dict.fromkeys(_NUMBERS), "gained": 0, "lost": 0, "p_value": None, "datasets": {}}
-    whole = Comparison.pooled(comparisons.values())
-    change = whole.difference
-    numbers = (whole.accuracy.value, *whole.accuracy.interval, change.value, change.low, change.high)
+    whole, change = Comparison.pooled(comparisons.values()), compare_sets([*comparisons.values()])
+    ends = (None, None) if change.sets is None else (change.sets.low, change.sets.high)
+    numbers = (whole.accuracy.value, *whole.accuracy.interval, *vars(change.images).values(), *ends)
     return {
         "n": whole.n,
         **dict(zip(_NUMBERS, numbers, strict=True)),
@@ -203,7 +204,10 @@ def _compared(one: Result, others: Mapping[str, Result] | None) -> Comparison | 
     return Comparison.of(*correct) if len(positions) else None
 
 
-_NUMBERS = ("accuracy", "low", "high", "difference", "difference_low", "difference_high")
+_NUMBERS = (
+    *("accuracy", "low", "high", "difference"),
+    *(f"difference_{end}" for end in ("low", "high", "sets_low", "sets_high")),
+)
 
 
 def _counts(compared: Comparison) -> dict[str, int]:
@@ -239,12 +243,14 @@ def _lines(experiment: Experiment, document: Mapping[str, Any]) -> list[str]:
             lines.append(f"{one['label']:18} {0:>5}")
             continue
         lines.append(
-            f"{one['label']:18} {one['n']:>5} {100 * one['accuracy']:>6.1f}   {_difference(one)}"
-            f"   {one['gained']:>3}/{one['lost']:<3} {one['p_value']:>6.3g}   {_difference(one['zero_shot'])}"
+            f"{one['label']:18} {one['n']:>5} {100 * one['accuracy']:>6.1f}   {describe_difference(one)}"
+            f"   {one['gained']:>3}/{one['lost']:<3} {one['p_value']:>6.3g}   {describe_difference(one['zero_shot'])}"
         )
     return lines
 
 
-def _difference(compared: Mapping[str, Any]) -> str:
-    value, low, high = (100 * compared[key] for key in ("difference", "difference_low", "difference_high"))
-    return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+def describe_difference(compared: Mapping[str, Any]) -> str:
+    """Return a difference with its interval over these images and, where there is one, that over sets like these."""
+    value, *ends = (compared[name] and 100 * compared[name] for name in _NUMBERS[3:])
+    images, sets = ("" if low is None else f"{low:+.1f} to {high:+.1f}" for low, high in (ends[:2], ends[2:]))
+    return f"{value:+.1f} ({images}{sets and f'; sets {sets}'})"

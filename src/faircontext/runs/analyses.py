@@ -1,15 +1,15 @@
 """Rows of analyses in runs on disk, and what the analyses have found; reading needs no model."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar, get_args
 
 import numpy as np
 import pyarrow.compute as pc
 
 from faircontext.datasets.collages import cells_of
-from faircontext.errors import ArgumentError
-from faircontext.metrics.bootstrap import CorrelationKind, bootstrap_mean, clustered_correlation
+from faircontext.errors import ArgumentError, counted
+from faircontext.metrics.bootstrap import CorrelationKind, PooledMean, bootstrap_mean, clustered_correlation, pool
 from faircontext.metrics.scores import reconstruction_bound
 from faircontext.metrics.stats import Interval
 from faircontext.runs.records import AnalysisRow
@@ -98,21 +98,19 @@ def describe_analysis(rows: Sequence[AnalysisRow], label: str) -> list[str]:
     """Return the lines of one analysis: means with intervals, for all, correct and incorrect zero-shot predictions.
 
     Args:
-        rows: its rows.
+        rows: its rows, of one data set or several; of five or more, a mean has an interval over sets like these too.
         label: what it is called.
     """
-    lines = [f"{label}: {len(rows)} images, {sum(row.correct for row in rows)} of them right"]
+    lines = [f"{label}: {counted(len(rows), 'image')}, {sum(row.correct for row in rows)} of them right"]
     names = dict.fromkeys(name for row in rows for name, value in row.diagnostics.items() if isinstance(value, float))
     means = {}
     for name in names:
         parts = []
         for title, chosen in (("all", (True, False)), ("right", (True,)), ("wrong", (False,))):
-            values = [row.diagnostics[name] for row in rows if row.correct in chosen and name in row.diagnostics]
-            values = [value for value in values if math.isfinite(value)]  # half precision may end in no number
-            if values:
-                mean = bootstrap_mean(np.array(values))
+            those = (row for row in rows if row.correct in chosen and name in row.diagnostics)
+            if mean := _mean((row.dataset, row.diagnostics[name]) for row in those):
                 means[name, title] = mean.value
-                parts.append(f"{title} {_show(mean, len(values))})")
+                parts.append(f"{title} {_show(mean)})")
         lines.append(f"  {name}: {'; '.join(parts) or 'no finite value'}")
     lines += _convergence(rows) + _localisation(rows)
     if ("cos_composed", "all") in means:
@@ -125,25 +123,37 @@ def describe_analysis(rows: Sequence[AnalysisRow], label: str) -> list[str]:
     for kind, value in view_correlation(rows).items():
         known = not math.isnan(value.low)
         interval = f"({value.low:+.3f} to {value.high:+.3f})" if known else "(no interval: too few images)"
-        lines.append(f"  entropy and EUEC over {views} views: {kind} {value.value:+.3f} {interval}")
+        lines.append(f"  entropy and EUEC over {counted(views, 'view')}: {kind} {value.value:+.3f} {interval}")
     return lines
 
 
-def _show(mean: Interval, n: int) -> str:
-    """Return a mean of `n` values with its interval, without the closing bracket."""
-    return f"{mean.value:.4f} ({mean.low:.4f} to {mean.high:.4f}, n = {n}"
+def _mean(values: Iterable[tuple[str, float]]) -> PooledMean | None:
+    """Return the mean of values, each beside its data set; None without a finite one: half precision may have none."""
+    sets: dict[str, list[float]] = {}
+    for name, value in values:
+        if math.isfinite(value):
+            sets.setdefault(name, []).append(value)
+    if not sets:
+        return None
+    return pool([np.array(own) for own in sets.values()], images=bootstrap_mean(np.concatenate([*sets.values()])))
+
+
+def _show(mean: PooledMean) -> str:
+    """Return a mean with its intervals and number of images, without the closing bracket."""
+    sets = "" if mean.sets is None else f"; over sets like these {mean.sets.low:.4f} to {mean.sets.high:.4f}"
+    return f"{mean.value:.4f} ({mean.images.low:.4f} to {mean.images.high:.4f}{sets}, n = {mean.n}"
 
 
 def _convergence(rows: Sequence[AnalysisRow]) -> list[str]:
     """Return a line for each number of masks at which maps were compared with those of all masks."""
-    correlations: dict[float, list[float]] = {}
+    correlations: dict[float, list[tuple[str, float]]] = {}
     for row in rows:
         compared = zip(row.diagnostics.get("masks", ()), row.diagnostics.get("convergence", ()), strict=True)
         for masks, value in list(compared)[:-1]:  # the last compares all masks with themselves
-            correlations.setdefault(masks, []).append(value)
+            correlations.setdefault(masks, []).append((row.dataset, value))
+    means = {masks: _mean(values) for masks, values in sorted(correlations.items())}
     return [
-        f"  convergence with {masks:.0f} masks: {_show(bootstrap_mean(np.array(values)), len(values))})"
-        for masks, values in sorted(correlations.items())
+        f"  convergence with {counted(round(masks), 'mask')}: {_show(mean)})" for masks, mean in means.items() if mean
     ]
 
 
@@ -171,21 +181,24 @@ def pointed(row: AnalysisRow) -> tuple[int, dict[str, float]] | None:
 def _localisation(rows: Sequence[AnalysisRow]) -> list[str]:
     """Return lines on how well maps point at the cells of collages; intervals draw collages again, not cells."""
     measured = [row for row in rows if "side" in row.diagnostics]
-    known = [(int(row.diagnostics["side"]), *truth) for row in measured if (truth := pointed(row))]
+    known = [
+        (int(row.diagnostics["side"]), *truth, row.dataset) for row in measured if (truth := pointed(row)) is not None
+    ]
     lines = []
     if len(known) < len(measured):
         side = measured[0].diagnostics["side"]
         lines.append(
-            f"  {len(measured) - len(known)} of {len(measured)} images are left out: their names are not those of "
-            f"collages of {side} x {side} cells (--set side=3 for 3 x 3; faircontext data collage makes them)"
+            f"  {len(measured) - len(known)} of {counted(len(measured), 'image')} left out: not named as "
+            f"collages of {side} x {side} cells are (--set side=3 for 3 x 3; faircontext data collage makes them)"
         )
     if not known:
         return lines
-    cells, all_cells = sum(n for _, n, _ in known), sum(side**2 for side, _, _ in known)
-    by_cell = float(np.mean([side**-2.0 for side, _, _ in known]))
+    cells, all_cells = sum(n for _, n, *_ in known), sum(side**2 for side, *_ in known)
+    by_cell = float(np.mean([side**-2.0 for side, *_ in known]))
     for name, chance in (("auc", 0.5), ("pointing", by_cell), ("energy", by_cell)):
-        mean = _show(bootstrap_mean(np.array([means[name] for _, _, means in known])), len(known))
-        lines.append(f"  {name} in the class's own cell: {mean} collages, {cells} cells; by chance {chance:.4f})")
+        if mean := _mean([(dataset, means[name]) for *_, means, dataset in known]):
+            shown = f"{_show(mean)} collages, {counted(cells, 'cell')}; by chance {chance:.4f})"
+            lines.append(f"  {name} in the class's own cell: {shown}")
     if cells < all_cells:
-        lines.append(f"  {all_cells - cells} cells are left out: their classes are no candidates; raise k")
+        lines.append(f"  {counted(all_cells - cells, 'cell')} left out, of classes that are no candidates; raise k")
     return lines

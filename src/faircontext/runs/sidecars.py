@@ -36,6 +36,8 @@ class Variant:
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
+    difference_sets_low: float | None = None
+    difference_sets_high: float | None = None
     gained: int | None = None
     lost: int | None = None
     p_value: float | None = None

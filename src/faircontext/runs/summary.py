@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faircontext.metrics.scores import Comparison, Tally
+from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, Answer, is_correct, schema_of, to_numpy, to_table
 from faircontext.runs.results import DEPENDENT
@@ -32,7 +32,7 @@ class Summary:
         self._waiting: list[Answer] = []
         self._images = self._unreadable = self._fallbacks = 0
         self._seconds = 0.0
-        self._tallies = {label: Tally() for label in methods}
+        self._compared = dict.fromkeys(methods, Comparison(0, 0, 0, 0))
         self._warnings: dict[str, tuple[str, int]] = {}
         self._localised, self._flat = Counter[str](), Counter[str]()
         self._abstained, self._given, self._correct = Counter[str](), Counter[str](), Counter[str]()
@@ -72,7 +72,9 @@ class Summary:
             self._abstained[label] += _sum(pc.and_(pc.equal(part["prediction"], ""), pc.equal(part["error"], "")))
             labelled = part.filter(pc.and_(pc.is_valid(part["index"]), pc.is_valid(part["label_index"])))
             correct, named = is_correct(labelled), np.asarray(to_numpy(pc.not_equal(labelled["prediction"], ""), False))
-            self._tallies[label].add_all(correct, is_correct(labelled, "zero_shot_index"))
+            if len(labelled):
+                more = Comparison.of(correct, is_correct(labelled, "zero_shot_index"))
+                self._compared[label] = Comparison.pooled([self._compared[label], more])
             self._given[label] += int(named.sum())
             self._correct[label] += int((named & correct).sum())
             localised = part.filter(pc.match_substring(part["diagnostics"], '"common_mean":'))
@@ -117,7 +119,7 @@ class Summary:
     def comparisons(self) -> dict[str, Comparison | None]:
         """Compare each method with zero-shot; None where no image has a truth."""
         self.settle()
-        return {label: tally.comparison() for label, tally in self._tallies.items()}
+        return {label: found if found.n else None for label, found in self._compared.items()}
 
     def document(self) -> dict[str, Any]:
         """Return the comparisons as the JSON file holds them."""

@@ -100,7 +100,7 @@ function more() {
   at("cards").append(...next.map(card));
   shown += next.length;
   const number = (value) => value.toLocaleString("en");
-  at("counter").textContent = `${number(matching.length)} of ${number(chosen.length)} images`
+  at("counter").textContent = `${number(matching.length)} of ${number(chosen.length)} image${chosen.length === 1 ? "" : "s"}`
     + (shown < matching.length ? `, the first ${number(shown)} shown` : " shown");
   at("more").hidden = shown === matching.length;
   at("more").textContent = `Show ${number(Math.min(CHUNK, matching.length - shown))} more`;

@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from scipy.special import softmax
 
 from faircontext.datasets.containers import Place
-from faircontext.errors import ArgumentError, ImageError, lines_and_more
+from faircontext.errors import ArgumentError, ImageError, counted, lines_and_more
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
 from faircontext.runs.analyses import analysis_rows, read_analysis
@@ -95,15 +95,15 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
 
 
 def common_map(first: Map, second: Map) -> Map:
-    """Return the common evidence of two stored maps, `softmax(E_i + E_j)`; see `evidence.common_evidence`."""
+    """Return what `common_evidence` makes of two stored maps, unscaled; reading runs must not load PyTorch."""
     return np.asarray(softmax(first.astype(np.float64) + second))
 
 
-def unique_map(own: Map, other: Map) -> Map:
-    """Return `S_i (1 - Q_ij)` of two stored maps, both stretched to [0, 1]; see `analysis.UniqueEvidence`."""
+def unique_map(target: Map, other: Map) -> Map:
+    """Return what `unique_evidence` makes of two stored maps."""
     weights, common = (
         (values - values.min()) / span if (span := np.ptp(values)) > 0 else np.ones_like(values)
-        for values in (softmax(own.astype(np.float64)), common_map(own, other))
+        for values in (softmax(target.astype(np.float64)), common_map(target, other))
     )
     return np.asarray(weights * (1.0 - common))
 
@@ -261,7 +261,7 @@ class RunImages:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PageImages:
     """Pictures of a page: JPEG files in base64, names and pictures of two candidates' evidence, and warnings."""
 
     thumbnails: list[str]
@@ -269,7 +269,7 @@ class Pictures:
     warnings: list[str]
 
 
-def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> Pictures:
+def add_thumbnails(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> PageImages:
     """Read and draw the pictures of panels, each once, and note in the panels' data which image has which.
 
     Args:
@@ -286,8 +286,8 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
         readers |= dict.fromkeys(panel.keys, partial(read_image, **limits))
         first |= {*panel.changed, *(key for key in panel.keys if stored_key(panel.run, key[1]) in stored)}
     chosen = choose([*readers], first, most)
-    pictures, reasons = _read_pictures({key: readers[key] for key in chosen})
-    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(pictures)}
+    thumbnails, reasons = _read_thumbnails({key: readers[key] for key in chosen})
+    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(thumbnails)}
     drawn: dict[Any, dict[str, Any]] = {}
     for panel in panels:
         evidence = panel.data["evidence"] = {}
@@ -298,8 +298,8 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
                     drawn[stored_as] = {"names": names, "pictures": texts}
                 evidence[position] = [*drawn].index(stored_as)
         panel.data["pictures"] = [indices.get(key, -1) for key in panel.keys]
-    return Pictures(
-        [*pictures.values()], [*drawn.values()], _missing(reasons, len(readers) - len(chosen), len(readers))
+    return PageImages(
+        [*thumbnails.values()], [*drawn.values()], _missing(reasons, len(readers) - len(chosen), len(readers))
     )
 
 
@@ -309,10 +309,10 @@ def _missing(reasons: dict[ImageKey, str], left_out: int, n: int) -> list[str]:
 
     def line(item: tuple[str, int]) -> str:
         reason, count = item
-        return f"{count:,} of {n:,} images {_have(count)} no picture: {reason} ({example[reason]})"
+        return f"{count:,} of {counted(n, 'image')} {_have(count)} no picture: {reason} ({example[reason]})"
 
     lines = lines_and_more(counts.most_common(), 3, line, "and {} other reasons why images have no picture")
-    small = f"{left_out:,} of {n:,} images {_have(left_out)} no picture, so that the page stays small"
+    small = f"{left_out:,} of {counted(n, 'image')} {_have(left_out)} no picture, so that the page stays small"
     return [*lines, *([small] if left_out else [])]
 
 
@@ -332,7 +332,7 @@ def _spread(images: Sequence[T], count: int) -> Sequence[T]:
     return [images[index * len(images) // count] for index in range(count)] if len(images) > count else images
 
 
-def _read_pictures(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str], dict[ImageKey, str]]:
+def _read_thumbnails(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str], dict[ImageKey, str]]:
     """Return small pictures of images as text, and of the others why they cannot be read."""
     sources, reasons = _find(readers)
 
@@ -346,8 +346,8 @@ def _read_pictures(readers: dict[ImageKey, Reader]) -> tuple[dict[ImageKey, str]
     with ThreadPoolExecutor() as pool:  # decoders let other threads run
         read = dict(zip(sources, pool.map(read_small, sources), strict=True))
     failed = reasons | {key: reason for key, (_, reason) in read.items() if reason}
-    pictures = {key: read[key][0] for key in readers if key in read and read[key][0]}
-    return pictures, {key: failed[key] for key in readers if key in failed}
+    thumbnails = {key: read[key][0] for key in readers if key in read and read[key][0]}
+    return thumbnails, {key: failed[key] for key in readers if key in failed}
 
 
 def _find(keys: Iterable[ImageKey]) -> tuple[dict[ImageKey, Source], dict[ImageKey, str]]:
@@ -357,7 +357,7 @@ def _find(keys: Iterable[ImageKey]) -> tuple[dict[ImageKey, Source], dict[ImageK
         by_place.setdefault(place, []).append(name)
     sources, reasons = dict[ImageKey, Source](), dict[ImageKey, str]()
     for place, names in by_place.items():
-        found, missing = place.find(names)
-        sources |= {(place, name): source for name, source in found.items()}
+        located, missing = place.find(names)
+        sources |= {(place, name): source for name, source in located.items()}
         reasons |= {(place, name): reason for name, reason in missing.items()}
     return sources, reasons
