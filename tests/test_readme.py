@@ -30,7 +30,8 @@ NOT_RUN = {
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for kind, text in found if kind == language]
 
 
 def commands() -> list[str]:

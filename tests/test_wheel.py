@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def needed(requirements: list[str], extras: frozenset[str] = frozenset()) -> dict[str, Distribution]:
-    """Return the distributions that requirements need here, with those that these need in turn; extras only where asked for."""
+    """Return the distributions that requirements need here, and what these need in turn; extras where asked for."""
     found: dict[str, Distribution] = {}
     wanted = [(text, extras) for text in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
