@@ -2,8 +2,8 @@
 
 Usage: python scripts/draw_hero.py [--photo astronaut.png] [--labels "space suit" "space shuttle"]
 
-The photo is one that scikit-image ships. Maps are drawn as on the page of `faircontext explain`: the classes share a scale,
-and their difference has its own.
+The photo is one that scikit-image ships. Maps are drawn as on the page of `faircontext explain`: the classes share a
+scale, and their difference has its own.
 """
 
 import argparse
