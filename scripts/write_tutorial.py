@@ -30,8 +30,11 @@ _CELL = re.compile(
     r"(?:\n!\[(?P<alt>[^\]]*)\]\((?P<picture>[^)]+)\)\n)?",
     re.MULTILINE | re.DOTALL,
 )
-_LONGEST = 1000
+_LONGEST = 1400
 """The longer side of a picture, in pixels."""
+
+_PASSING = {r"^.* \d+ of \d+ images, .* left; .*\n": "", r"\d+\.\d+(?= s\b)": "..."}
+"""What is printed differently in each run, and what stands for it: progress, and seconds."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,10 @@ def run(cells: list[Cell], folder: Path) -> Iterator[tuple[Cell, PIL.Image.Image
         stream = io.StringIO()
         with contextlib.chdir(folder), contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             drawn = _run_python(cell.text, names) if cell.kind == "python" else _run_commands(cell.text)
-        yield replace(cell, printed=stream.getvalue()), drawn
+        printed = stream.getvalue()
+        for pattern, text in _PASSING.items():
+            printed = re.sub(pattern, text, printed, flags=re.MULTILINE)
+        yield replace(cell, printed=printed), drawn
 
 
 def _run_python(code: str, names: dict[str, Any]) -> PIL.Image.Image | None:
