@@ -62,7 +62,7 @@ def test_every_command_runs(
     for number, path in enumerate(("photo.jpg", "photos/a.jpg", "photos/b.png")):
         Image.fromarray(make_image(number)).save(path)
     for name in ("dog", "house"):
-        draw(tmp_path / f"data/pacs_art_painting/{name}/1.png")
+        draw(tmp_path / f"labelled/{name}/1.png")
     for line in RUN:
         command, *words = shlex.split(line, comments=True)[1:]
         if command in ("classify", "explain", "evaluate"):
