@@ -22,7 +22,7 @@ HOMES = (ROOT, SOURCE, ROOT / "tests/support")
 """What the names of files start from."""
 
 BLOCK = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-FOLDERS = re.compile(r"(?<![\w/.<-])(?:docs|src|tests|scripts|benchmarks)/[\w./-]*\w")
+FOLDERS = re.compile(r"(?<![\w/.<-])(?:docs|src|tests|scripts|benchmarks|examples)/[\w./-]*\w")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 OF_OTHERS = {"--check", "--delta", "--help", "--maple"}
 """Options of other programs, and one that all commands have."""

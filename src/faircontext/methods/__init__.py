@@ -3,7 +3,7 @@
 # In the order of the paper's tables, in which methods are listed and run.
 # ruff: noqa: I001
 from faircontext.methods.base import Method, create_method, list_methods, register_method
-from faircontext.methods.predict import ZeroShot
+from faircontext.methods.predict import ZeroShot, predict_by_logits, predict_by_scores
 from faircontext.methods.tpt import CTPT, TPT
 from faircontext.methods.rlcf import RLCF, RLCFEncoder
 from faircontext.methods.mta import MTA
@@ -50,5 +50,7 @@ __all__ = [
     "ZeroShot",
     "create_method",
     "list_methods",
+    "predict_by_logits",
+    "predict_by_scores",
     "register_method",
 ]
