@@ -193,7 +193,7 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
 
 
 def read_json(path: Path, hint: str = "copy or download it again") -> Any:
-    """Return the document of a JSON file that comes with a model.
+    """Return the document of a JSON file that comes with a model or a data set.
 
     Args:
         path: of the file.
@@ -203,7 +203,7 @@ def read_json(path: Path, hint: str = "copy or download it again") -> Any:
         ArgumentError: it cannot be read, or is not valid JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; {hint}") from None
     except (ValueError, RecursionError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.folder import absence, passed_over
+from faircontext.datasets.folder import passed_over
 from faircontext.datasets.load import check_hint, load_dataset
 from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, expand, known_name, locate
 from faircontext.errors import (
@@ -39,10 +39,12 @@ class Report:
 
 def check_present(dataset: Dataset, partial: bool) -> None:
     """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
-    absent = dataset.listed - len(dataset.samples)
+    absent, listed = dataset.listed - len(dataset.samples), dataset.listed
     if not dataset.samples or (absent and not partial):
+        share = f"{absent:,} of {listed:,} images are not" if dataset.samples else f"none of its {listed:,} images is"
+        example = f", for example {dataset.missing[0]}" if dataset.missing else ""
         fix = "; complete it, or measure on those that are there with --partial" if dataset.samples else ""
-        raise ArgumentError(f"{absence(dataset.name, dataset.folder, dataset.missing, absent, dataset.listed)}{fix}")
+        raise ArgumentError(f"{dataset.name}: {share} in {dataset.folder}{example}{passed_over(dataset.folder)}{fix}")
 
 
 def check_dataset(

@@ -10,7 +10,7 @@ from faircontext.datasets.folder import NAMES, Walk, folders_in, holds_images, i
 from faircontext.datasets.spec import Sample, imagenet_names, imagenet_wnids
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import FolderTruth, are_shards, count_from_one, natural, read_labels
+from faircontext.names import FolderTruth, are_shards, natural, read_labels
 
 WNID = re.compile(r"n\d{8}")
 _FORMS = {
@@ -235,15 +235,13 @@ def _match(folders: Sequence[Path], names: Sequence[str], where: Path) -> tuple[
     if truth.shards:
         _check_no_shards(where.parent, [folder.name for folder in folders], len(names))
     labels = [label for label in found if label is not None]
-    warning = ""
+    warnings = list[str]()
     if len(labels) == len(folders):
-        if truth.numbered:
-            odd = count_from_one(labels, names)
-            warning = f"class folders are positions in {NAMES}, from 0: {_pairs(folders, labels, names)}"
-            warning += f"; they may count from 1: {odd}" if odd else ""
+        warnings = truth.warnings() if truth.numbered else []
     elif len(names) == len(folders):
         labels = [*range(len(folders))]
-        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folders, labels, names)}"
+        pairs = and_more([f"{folder.name} = {name}" for folder, name in zip(folders, names, strict=True)])
+        warnings = [f"class names are from {NAMES}, in the order of the folders: {pairs}"]
     else:
         raise ArgumentError(
             f"{where}: {counted(len(names), 'name')} for {len(folders)} class folders, which are named otherwise; give "
@@ -256,11 +254,7 @@ def _match(folders: Sequence[Path], names: Sequence[str], where: Path) -> tuple[
             f"{where}: class folder {strange} is named after none of its {len(names)} names, but "
             f"{len(found) - found.count(None)} others are; name all folders so, or none"
         )
-    return labels, [warning] if warning else []
-
-
-def _pairs(folders: Sequence[Path], labels: Sequence[int], names: Sequence[str]) -> str:
-    return and_more([f"{folder.name} = {names[label]}" for folder, label in zip(folders, labels, strict=True)])
+    return labels, warnings
 
 
 def depth_warnings(keys: Iterable[str]) -> list[str]:

@@ -246,13 +246,6 @@ def passed_over(folder: Path) -> str:
     return "".join(f"; {line}" for line in walk.warnings())
 
 
-def absence(name: str, folder: Path, missing: Sequence[str], absent: int, listed: int) -> str:
-    """Say how many images of a list are not in a folder, with an example, and what else is there."""
-    example = f", for example {missing[0]}" if missing else ""
-    share = f"none of its {listed:,} images is" if absent == listed else f"{absent:,} of {listed:,} images are not"
-    return f"{name}: {share} in {folder}{example}{passed_over(folder)}"
-
-
 def list_entries(folder: Path) -> list[Path]:
     """Return what lies in a folder and is neither hidden nor clutter, integer names by value and before words."""
     return [entry for entry in _list(folder) if not is_hidden(entry.name)]
@@ -328,11 +321,6 @@ def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
     return None if leaves or not path.strip() or not parts.parts or "\0" in path else str(parts)
 
 
-def roots_of(folder: Path) -> tuple[Path, ...]:
-    """Return the absolute names of a folder: with its links as they are, and with links followed."""
-    return Path(os.path.abspath(folder)), Path(os.path.realpath(folder))  # noqa: PTH100 (keeps links, unlike resolve)
-
-
 def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, str]:
     """Return, for each listed path whose file is there, the path of that file below the folder.
 
@@ -359,7 +347,8 @@ class Listing:
     """
 
     def __init__(self, root: Path, where: str) -> None:
-        self._root, self._where, self.roots = root, where, roots_of(root)
+        self._root, self._where = root, where
+        self.roots = Path(os.path.abspath(root)), Path(os.path.realpath(root))  # noqa: PTH100 (links, and followed)
         self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
         self._entries = cache(self._read)
 
@@ -415,6 +404,7 @@ class Listing:
 
 def is_there(path: Path) -> bool:
     """Return whether a file of a data set is there."""
-    if os.path.lexists(path) and not path.is_file():
+    there = os.path.isfile(path)  # noqa: PTH113 (unlike Path's, it answers for a folder that may not be looked into)
+    if os.path.lexists(path) and not there:
         raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
-    return path.is_file()
+    return there

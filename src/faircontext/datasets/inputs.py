@@ -3,7 +3,7 @@
 import glob
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -19,8 +19,7 @@ from faircontext.datasets.containers import (
     anywhere,
     below,
     expand_braces,
-    tables_below,
-    tables_in,
+    tables_of,
 )
 from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_clutter
 from faircontext.datasets.label_encoder import LabelEncoder
@@ -32,7 +31,6 @@ from faircontext.names import FolderTruth
 from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
 _AS_USUAL = InputOptions()
-_NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
 @dataclass(frozen=True)
@@ -94,39 +92,13 @@ def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
             yield position, Path(sample.key)
 
 
-def find_images(
-    paths: Sequence[str], listed: Iterable[str] = (), say: Callable[[str], None] | None = None
-) -> list[Path]:
-    """Return the image files under some paths, without loading any.
-
-    Folders are searched recursively and sorted, each real folder once, see `Walk`; hidden files and folders, and those
-    of the system, are left out. A file that is named is always taken, whatever its extension.
-
-    Args:
-        paths: files, folders, or `-` for `listed`.
-        listed: lines of file names that stand for `-`.
-        say: takes what was left out, a line each.
-
-    Raises:
-        ArgumentError: a path does not exist, or there is no image at all.
-    """
-    finder = _Finder(paths, (), InputOptions(), files_only=True)
-    images = [Path(sample.path) for sample in finder.find(listed) if isinstance(sample.path, Path)]
-    if say is not None:
-        for line in finder.warnings():
-            say(line)
-    return images
-
-
 class _Finder:
     """Reads words one after the other."""
 
-    def __init__(
-        self, paths: Sequence[str], names: Sequence[str], options: InputOptions, files_only: bool = False
-    ) -> None:
+    def __init__(self, paths: Sequence[str], names: Sequence[str], options: InputOptions) -> None:
         if not paths:
-            raise ArgumentError(_NOTHING)
-        self._paths, self._options, self._files_only = paths, options, files_only
+            raise ArgumentError("give at least one image, folder, or - for file names on standard input")
+        self._paths, self._options = paths, options
         # Unlike Path's, this answers for names that cannot exist.
         self._folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
         self._exclusion = Exclusion(options.exclude)
@@ -151,9 +123,8 @@ class _Finder:
             tables = all(path.lower().endswith(".parquet") for path in self._paths)
             looked = f"no images in {named}; " + ("no rows in it" if tables else f"looked for the extensions {looked}")
             raise ArgumentError("; ".join([looked, *self.warnings()]))
-        if not self._files_only:
-            self._reader.encoder.finish()
-            images.decode(self._reader.encoder.decode)
+        self._reader.encoder.finish()
+        images.decode(self._reader.encoder.decode)
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles(", ".join(map(str, self.files)))
 
@@ -172,7 +143,7 @@ class _Finder:
         """Yield what a word of the command line names, in parts."""
         if word in self._folders:
             yield self._folder(Path(word), self._walk)
-        elif self._files_only or not word or "\0" in word or os.path.lexists(word):
+        elif not word or "\0" in word or os.path.lexists(word):
             yield self._file(_named_file(word))
         elif is_address(word):
             yield self._address(word)
@@ -186,21 +157,17 @@ class _Finder:
 
     def _folder(self, folder: Path, walk: Walk) -> Iterator[Sample]:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
-        tables, notes = ([], []) if self._files_only else tables_below(folder)
-        holders = () if self._files_only else (folder, *(table.parent for table in tables))
-        labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
+        tables, notes = tables_of(folder)
         self._reader.notes += notes
+        labels = {table.parent: found for table in tables if (found := self._labels_in(table)) is not None}
         skip = len(folder.parts)
         for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
             key = "/".join(path.parts[len(holder.parts) :])
             yield Sample.of(str(path), path, labels[holder].find(key) if holder in labels else None)
 
-    def _labels_in(self, folder: Path) -> "_TableLabels | None":
-        """Return the labels of the table that lies in a folder, if one gives any."""
-        table, others = tables_in(folder)
-        if table is None:
-            return None
+    def _labels_in(self, table: Path) -> "_TableLabels | None":
+        """Return the labels that a table in a folder gives, if it gives any."""
         try:
             found = self._listed(table, below(table))
         except NoListError as error:  # it may be there for something else
@@ -208,7 +175,6 @@ class _Finder:
                 raise
             self._reader.notes.append(f"no labels are taken from {error}")
             return None
-        self._reader.notes += others
         self._tables.append(_TableLabels(table, found))
         return self._tables[-1]
 
@@ -224,9 +190,9 @@ class _Finder:
     def _file(self, path: Path) -> Iterable[Sample]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
-        if not self._files_only and path.name.lower().endswith(PACKED):
+        if path.name.lower().endswith(PACKED):
             raise ArgumentError(f"{path}: {COMPRESSED}")
-        if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
+        if suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             return self._kept([Sample(str(path), path, None)])
         if suffix in (".csv", ".jsonl"):
             return self._kept(self._listed(path, anywhere(path)).images)
@@ -281,7 +247,7 @@ class _Finder:
                     yield self._name_in_list(name)
 
     def _name_in_list(self, name: str) -> Iterable[Sample]:
-        if not self._files_only and is_address(name):
+        if is_address(name):
             return self._address(name)
         path = Path(name)
         archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from jaxtyping import UInt64
 
 from faircontext.datasets.spec import BLANK, Dataset, Sample, Truth
 from faircontext.errors import ArgumentError
@@ -134,9 +133,6 @@ class ImageList(Sequence[Sample]):
         """Whether an image has a label."""
         return any(number != _NO_LABEL for number in self._labels)
 
-    def _digests(self) -> UInt64[np.ndarray, " images"]:
-        return np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
-
     def labelled_twice(self, digests: "array[int]") -> tuple[int, int] | None:
         """Return the two positions of a name that stands twice, once at least with a label; None without any.
 
@@ -170,11 +166,6 @@ class ImageList(Sequence[Sample]):
 
         return find
 
-    def once(self) -> "ImageList":
-        """Return the list with each name once, where it stands first."""
-        first = np.unique(self._digests(), return_index=True)[1]
-        return self if len(first) == len(self) else ImageList(self[position] for position in np.sort(first).tolist())
-
     def without_doubles(self, where: str = "what is given") -> "ImageList":
         """Return the list with each name once, where it stands first, and with its label, wherever that stands.
 
@@ -184,7 +175,8 @@ class ImageList(Sequence[Sample]):
         Raises:
             ArgumentError: a name has two labels. Names are compared by 64-bit digests.
         """
-        _, first, names = np.unique(self._digests(), return_index=True, return_inverse=True)
+        digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
+        _, first, names = np.unique(digests, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return self
         given, labels = np.asarray(self._labels, np.int32), np.full(len(first), _NO_LABEL, np.int32)

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from faircontext.datasets import class_folders, layouts
-from faircontext.datasets.containers import LABELS, TABLE, InputOptions, Reader, below, tables_below, tables_in
+from faircontext.datasets.containers import TABLE, InputOptions, Reader, below, tables_of
 from faircontext.datasets.folder import (
     NAMES,
     Walk,
@@ -209,29 +209,29 @@ def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: 
 def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
-    warnings = [*_misnamed(folder), *tables_in(folder)[1]]
-    table, more = next((folder / title for title in LABELS if is_there(folder / title)), None), list[str]()
-    tables, notes = tables_below(folder)
-    warnings += notes
-    if table is not None:
-        dataset = _read_table(table, name, several)
+    tables, notes = tables_of(folder)
+    warnings, more, taken = [*_misnamed(folder), *notes], list[str](), ""
+    if tables and tables[0].parent == folder:
+        dataset = _read_table(tables[0], name, several)
     elif tables:
         table, part = class_folders.choose_table(tables, split)
         dataset = replace(_read_table(table, name, several, folder), split=part)
-        more = _other_split(dataset, split, f"its folder {table.parent.name} is taken")
+        taken = f"its folder {table.parent.name} is taken"
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         inner = class_dirs.folder
         dataset = Dataset(name, inner, f"class folders in {inner}", class_dirs.split, names, samples)
-        more += _other_split(dataset, split, f"its folder {inner.relative_to(folder).as_posix()} is taken")
+        taken = f"its folder {inner.relative_to(folder).as_posix()} is taken"
     elif (packed := _read_packed(folder, name, split, several)) is not None:
-        dataset, more = packed, _other_split(packed, split, "that of its files is taken")
+        dataset, taken = packed, "that of its files is taken"
     elif warnings:
         raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
     else:
         raise _no_class_folders(folder, split)
-    if dataset.split == "all" and split != "test":  # which is asked for where nobody asks
-        more.append(_no_split(split, "all its images are taken"))
+    if dataset.split == "all":
+        taken = "all its images are taken"
+    if dataset.split != split and (dataset.split != "all" or split != "test"):  # which is the default
+        more.append(f"there is no split {split} in a set of one's own: {taken}")
     return replace(dataset, warnings=(*warnings, *dataset.warnings, *more))
 
 
@@ -258,14 +258,14 @@ def _read_table(table: Path, name: str, several: bool, outer: Path | None = None
     reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, several)
     images, missing, _ = reader.listed(table, below(table, strict=True), labelled=True)
     _decode(reader, folder, images)
-    own_order = table.name != TABLE  # as the library datasets reads it
+    own_order, images = table.name != TABLE, images.without_doubles()  # as the library datasets reads it
     return Dataset(
         name,
         folder,
         f"the table {table}",
         "all",
         reader.encoder.names,
-        images.once() if own_order else tuple(images.once()),
+        images if own_order else tuple(images),
         tuple(dict.fromkeys(sample.key for sample in missing)),
         warnings=tuple(reader.encoder.warnings()),
         in_order=own_order,
@@ -322,14 +322,6 @@ def _read_files(reader: Reader, dataset: Dataset, files: Sequence[Path]) -> Data
     if not images:
         raise ArgumentError("; ".join([f"{dataset.folder}: no images in {dataset.layout}", *said]))
     return replace(dataset, names=reader.encoder.names, samples=images, warnings=said)
-
-
-def _other_split(dataset: Dataset, split: str, taken: str) -> list[str]:
-    return [] if dataset.split in ("all", split) else [_no_split(split, taken)]
-
-
-def _no_split(split: str, taken: str) -> str:
-    return f"there is no split {split} in a set of one's own: {taken}"
 
 
 def _misnamed(folder: Path) -> list[str]:

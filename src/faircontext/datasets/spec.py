@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from faircontext.datasets.folder import is_folder
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 from faircontext.perturbations import Corruption, parse_corruptions
 from faircontext.sources import Source
@@ -259,8 +260,6 @@ def locate(name: str, root: Path) -> str | Path:
     Raises:
         ArgumentError: it is neither.
     """
-    from faircontext.datasets.folder import is_folder  # imports Pillow
-
     if (known := known_name(name)) is not None:
         return known
     free = name in (".", "..") or name.startswith(("./", "../"))
