@@ -201,8 +201,8 @@ def _directory(file: BinaryFile, header: bytes, begin: int) -> tuple[_Tags, int]
     return {tag: value if isinstance(value, tuple) else (value,) for tag, value in values.items()}, directory.next
 
 
-def picture_page(tiff: Tiff) -> int:
-    """Return the index of the page that holds a TIFF's picture: the first that is no reduced copy and no mask.
+def image_page(tiff: Tiff) -> int:
+    """Return the index of the page that holds a TIFF's image: the first that is no reduced copy and no mask.
 
     Raises:
         UnreadableError: the file is camera raw, whose page is a preview; or another page or an image inside has four
@@ -215,8 +215,8 @@ def picture_page(tiff: Tiff) -> int:
     sizes = [(tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]) for tags in everything]
     if tiff.pages:
         width, height = sizes[page]
-        whole = [size for size, tags in zip(sizes, everything, strict=True) if _is_whole(tags)]
-        largest = max(whole, key=math.prod, default=(0, 0))
+        full_sizes = [size for size, tags in zip(sizes, everything, strict=True) if _is_whole(tags)]
+        largest = max(full_sizes, key=math.prod, default=(0, 0))
         if 0 < 4 * width * height <= math.prod(largest):
             raise UnreadableError(
                 f"the page of {width} x {height} pixels may be a small copy of another in the same file, of "
@@ -231,15 +231,15 @@ def _is_whole(tags: _Tags) -> bool:
 
 # The metadata of a PNG
 
-_PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the picture
+_PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the image
 _CHUNKS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profile", "eXIf": "EXIF"}
 
 
 def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]:
     """Copy a PNG without metadata that Pillow refuses: too large, broken, or of a wrong checksum.
 
-    Pillow's limits on metadata are the process's own, and one text that is larger makes the picture unreadable. What is
-    metadata says the standard: chunks that are called by a small letter are not needed for the picture.
+    Pillow's limits on metadata are the process's own, and one text that is larger makes the image unreadable. What is
+    metadata says the standard: chunks that are called by a small letter are not needed for the image.
 
     Returns:
         The copy, and what was left out, in words; nothing where all metadata is fine.

@@ -225,11 +225,11 @@ def reason_at_address(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArrayRow:
-    """A picture of an array of pictures, in a file of NumPy.
+    """An image of an array of images, in a file of NumPy.
 
     Attributes:
         array: the file.
-        row: index of the picture.
+        row: index of the image.
     """
 
     array: str
@@ -239,10 +239,10 @@ class ArrayRow:
         return f"{self.array}/{self.row}"
 
     def open(self) -> BinaryFile:
-        """Read the picture, as a file of the format PPM, which holds pixels as they are.
+        """Read the image, as a file of the format PPM, which holds pixels as they are.
 
         Raises:
-            UnreadableError: the array cannot be read, or has no such picture.
+            UnreadableError: the array cannot be read, or has no such image.
         """
         try:
             pixels = map_images(Path(self.array))[self.row]
@@ -256,7 +256,7 @@ def map_images(path: Path) -> UInt8[np.ndarray, "images height width 3"]:
     """Map a file of NumPy that holds RGB images into memory.
 
     Raises:
-        ArgumentError: it cannot be read, or is no array of shape (pictures, height, width, 3) and type uint8.
+        ArgumentError: it cannot be read, or is no array of shape (images, height, width, 3) and type uint8.
     """
     images = map_array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or 0 in images.shape:

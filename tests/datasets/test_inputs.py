@@ -318,7 +318,7 @@ def test_labels_in_json_that_is_not_valid_are_missing_and_said(several: bool) ->
     }
     pictures = {f"{number}.png": png(number) for number in range(1, 6)}
     write_tar(Path("a.tar"), dict(sorted((labels | pictures).items())))
-    found = find("a.tar", several=several)
+    found = find("a.tar", multi_label=several)
     cat, dog = (NAMES.index(name) for name in ("cat", "dog"))
     truths = [sample.labels if several else sample.label for sample in found.images]
     assert truths == ([(cat,), None, None, (dog,), None] if several else [cat, None, None, dog, None])

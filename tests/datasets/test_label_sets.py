@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 def sets_of(folder: Path) -> dict[str, list[str] | None]:
     """Return the labels of each image, as a data set has them."""
-    dataset = load_dataset(str(folder), folder.parent, several=True)
+    dataset = load_dataset(str(folder), folder.parent, multi_label=True)
     return {
         sample.key: None if sample.label_set is None else [dataset.names[index] for index in sample.label_set]
         for sample in dataset.samples
@@ -35,7 +35,7 @@ def sets_of(folder: Path) -> dict[str, list[str] | None]:
 
 def inputs_of(*paths: Path, **options: str) -> dict[str, list[str] | None]:
     """Return the same of inputs, by the last part of their names."""
-    found = collect([*map(str, paths)], (), NAMES, options=InputOptions(several=True, **options))
+    found = collect([*map(str, paths)], (), NAMES, options=InputOptions(multi_label=True, **options))
     return {
         sample.key.rpartition("/")[2]: None if sample.label_set is None else [NAMES[i] for i in sample.label_set]
         for sample in found.images
@@ -51,7 +51,7 @@ def test_a_cell_holds_several_labels(folder: Path) -> None:
     assert {name: sorted(labels) for name, labels in sets_of(folder).items()} == {
         name: sorted(labels) for name, labels in wanted.items()
     }
-    dataset = load_dataset("mine", folder.parent, several=True)
+    dataset = load_dataset("mine", folder.parent, multi_label=True)
     assert dataset.names == ("bird", "cat", "dog")
     assert "1 image has none of the classes: an empty cell" in dataset.warnings
     assert [sample.label for sample in dataset.samples] == [None] * 3
@@ -80,7 +80,7 @@ def test_the_hash_of_the_data_depends_on_the_labels(folder: Path) -> None:
     hashes = []
     for cell in ("cat;dog", "cat", "dog;cat"):
         (folder / "labels.csv").write_text(f"path,label\na.png,{cell}\nb.png,cat;dog\n")
-        hashes.append(data_hash(load_dataset("mine", folder.parent, several=True)))
+        hashes.append(data_hash(load_dataset("mine", folder.parent, multi_label=True)))
     assert hashes[0] == hashes[2] != hashes[1]
 
 
@@ -142,7 +142,7 @@ def test_class_folders_give_one_label(tmp_path: Path) -> None:
 def test_labels_that_are_no_class_are_left_out_and_counted(folder: Path) -> None:
     (folder / "labels.csv").write_text("path,label\na.png,cat;snail\nb.png,snail\n")
     assert inputs_of(folder / "labels.csv") == {"a.png": ["cat"], "b.png": []}
-    found = collect([str(folder / "labels.csv")], (), NAMES, options=InputOptions(several=True))
+    found = collect([str(folder / "labels.csv")], (), NAMES, options=InputOptions(multi_label=True))
     (line,) = found.truth_warnings
     assert line.startswith("labels that are no class are left out, 2 in all: 'snail'; the first in ")
     assert line.endswith("labels.csv, line 2")
@@ -151,7 +151,7 @@ def test_labels_that_are_no_class_are_left_out_and_counted(folder: Path) -> None
 def test_collages_name_the_classes_of_all_cells(tmp_path: Path) -> None:
     write_images(tmp_path, *(f"photos/{name}/1.png" for name in "pqrst"))
     write_collages(Collages(load_dataset("photos", tmp_path)), tmp_path / "made", 3)
-    dataset = load_dataset("made", tmp_path, several=True)
+    dataset = load_dataset("made", tmp_path, multi_label=True)
     for sample in dataset.samples:
         assert list(sample.labels) == sorted(cells_of(sample.key).ravel().tolist())
 
@@ -161,7 +161,7 @@ def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path) 
     (folder / "labels.csv").write_text("path,labels\na.png,cat;dog\nb.png,dog\nc.png,\n")
     for paths in ([folder], [folder / "labels.csv"]):
         assert hint in collect([*map(str, paths)], (), NAMES).truth_warnings
-        assert hint not in collect([*map(str, paths)], (), NAMES, options=InputOptions(several=True)).truth_warnings
+        assert hint not in collect([*map(str, paths)], (), NAMES, options=InputOptions(multi_label=True)).truth_warnings
     with pytest.raises(FairContextError, match=r"but path, labels; its column labels is read with --multi-label$"):
         load_dataset("mine", folder.parent)
     pq.write_table(pa.table({"image": [png()] * 3, "labels": [["cat", "dog"], ["dog"], []]}), folder / "t.parquet")

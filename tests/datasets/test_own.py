@@ -75,7 +75,7 @@ SEVERAL = [
 def test_a_mistake_in_several_labels_names_its_line(text: str, message: str, tmp_path: Path) -> None:
     table(tmp_path / "mine", text, names=None)
     with pytest.raises(FairContextError, match=message):
-        load_dataset("mine", tmp_path, several=True)
+        load_dataset("mine", tmp_path, multi_label=True)
 
 
 @pytest.mark.parametrize(

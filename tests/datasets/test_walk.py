@@ -8,7 +8,7 @@ import pytest
 
 from coop_trees import draw
 from faircontext.datasets.class_folders import class_folders, depth_warnings, keys_below
-from faircontext.datasets.folder import CLUTTER, OTHER_KINDS
+from faircontext.datasets.folder import OTHER_KINDS, SYSTEM_FILES
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import imagenet_wnids
 from faircontext.errors import ArgumentError
@@ -200,7 +200,7 @@ def test_a_folder_of_the_system_that_may_not_be_read_is_no_error(tmp_path: Path)
 
 
 def test_names_of_the_system_are_told_in_lower_case() -> None:
-    assert {name.casefold() for name in CLUTTER} == CLUTTER >= {name.casefold() for name in SYSTEM}
+    assert {name.casefold() for name in SYSTEM_FILES} == SYSTEM_FILES >= {name.casefold() for name in SYSTEM}
 
 
 # Files of other kinds

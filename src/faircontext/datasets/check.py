@@ -48,7 +48,7 @@ def check_present(dataset: Dataset, partial: bool) -> None:
 
 
 def check_dataset(
-    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, several: bool = False
+    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, multi_label: bool = False
 ) -> Report:
     """Look at a data set on disk.
 
@@ -58,7 +58,7 @@ def check_dataset(
         split: see `load_dataset`.
         read: whether every image is decoded; without it files are only looked for, and empty ones found.
         partial: whether missing images are no problem, as for `evaluate --partial`.
-        several: see `load_dataset`.
+        multi_label: see `load_dataset`.
 
     Raises:
         ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
@@ -66,17 +66,17 @@ def check_dataset(
     if locate(name, root) in CORRUPTED and name.count(":") < 2:
         return _check_parts(name, root, split, read, partial)
     try:
-        dataset = load_dataset(name, root, split, several)
+        dataset = load_dataset(name, root, split, multi_label)
     except FairContextError as error:
         return Report((), (str(error).removesuffix(check_hint(known_name(name) or name, root)),), False)
     label_sets = [sample.label_set or () for sample in dataset.samples]
-    labels = {label for own in label_sets for label in own}
+    labels = {label for label_set in label_sets for label in label_set}
     empty = [title for label, title in enumerate(dataset.names) if label not in labels]
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [
         f"found: {dataset.layout}",
         f"{counted(len(dataset.names), 'class')}, {len(labels)} with images; in this order: {first}, ...",
-        *name_warnings(dataset.names, several),
+        *name_warnings(dataset.names, multi_label),
         _count(dataset, split),
     ]
     absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)

@@ -69,13 +69,13 @@ class InputOptions:
         exclude: patterns of what is left out, see `Exclusion`.
         image_column: of tables, where it has no usual name.
         label_column: the same.
-        several: whether an image may have several labels, see `label_words`.
+        multi_label: whether an image may have several labels, see `label_words`.
     """
 
     exclude: tuple[str, ...] = ()
     image_column: str | None = None
     label_column: str | None = None
-    several: bool = False
+    multi_label: bool = False
 
 
 class NoListError(ArgumentError):
@@ -132,25 +132,25 @@ class Reader:
             column, rows = _open_table(table, self.options, labelled)
         except ArgumentError as error:
             raise NoListError(str(error)) from None
-        found, lines, digests = (ImageList(), ImageList()), (array("L"), array("L")), (array("Q"), array("Q"))
+        lists, lines, digests = (ImageList(), ImageList()), (array("L"), array("L")), (array("Q"), array("Q"))
         for line, pairs in rows:
             row, where = dict(pairs), f"{table}, line {line}"
             if not isinstance(written := row.get(column), str) or not written.strip():
                 raise ArgumentError(f"{where}: has no path in its column {column}")
-            label, title = label_in(row, self.options.label_column, self.options.several)
+            label, title = label_in(row, self.options.label_column, self.options.multi_label)
             key, source = locate(written, where)
             absent = source is None
-            found[absent].append(Sample.of(key, source or Path(key), self.encoder.add(label, where, title)))
+            lists[absent].append(Sample.of(key, source or Path(key), self.encoder.add(label, where, title)))
             lines[absent].append(line)
             digests[absent].append(short_digest(key))
-        for images, places, names in zip(found, lines, digests, strict=True):
+        for images, lines_of_list, names in zip(lists, lines, digests, strict=True):
             if (twice := images.labelled_twice(names)) is not None:
-                several = f"write all its labels in one cell, with {SEPARATOR} between"
+                in_one_cell = f"write all its labels in one cell, with {SEPARATOR} between"
                 raise ArgumentError(
-                    f"{table}, line {places[twice[1]]}: {images[twice[1]].key} is there twice, first in line "
-                    f"{places[twice[0]]}; {several if self.options.several else 'list it once'}"
+                    f"{table}, line {lines_of_list[twice[1]]}: {images[twice[1]].key} is there twice, first in line "
+                    f"{lines_of_list[twice[0]]}; {in_one_cell if self.options.multi_label else 'list it once'}"
                 )
-        return ListedImages(*found, digests[0])
+        return ListedImages(*lists, digests[0])
 
     def packed(self, path: Path) -> Iterator[Sample]:
         """Return the images in a tar archive or, for any other extension, a Parquet table, in its order.
@@ -165,16 +165,16 @@ class Reader:
         with _open_parquet(table) as file:
             image, label = _columns_of_parquet(table, file.schema_arrow, self.options)
             names = _hugging_face_names(file.schema_arrow, label)
-            wanted = {label or SEVERAL, *(["class_name"] if label == "label" and not names else [])}
-            rows = _rows_of_parquet(file, [name for name in file.schema_arrow.names if name in wanted])
+            columns = {label or SEVERAL, *(["class_name"] if label == "label" and not names else [])}
+            rows = _rows_of_parquet(file, [name for name in file.schema_arrow.names if name in columns])
             for cell, row in zip(_cells(table, file, image), rows, strict=False):
-                value, title = label_in(row, self.options.label_column, self.options.several)
+                value, title = label_in(row, self.options.label_column, self.options.multi_label)
                 yield Sample.of(str(cell), cell, self.encoder.add(_named(value, names), str(cell), title))
 
     def _tar(self, archive: Path) -> Iterator[Sample]:
         """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
 
-        Every picture of a sample is an image. A file that might say a label and is not read as one is a note.
+        Each image file of a sample is an image of its own. A file that might say a label and is not read is a note.
         """
         _need_webdataset(str(archive))
         from webdataset.tariterators import group_by_keys
@@ -196,7 +196,7 @@ class Reader:
                     names.append(short_digest(normpath(value.name)))
                     yield Sample.of(str(value), value, self.encoder.add(label, str(value), title))
         if len(np.unique(names)) < len(names):  # not beside each other, as `tar -r` adds a file once more
-            counts = Counter(normpath(picture.name) for picture in _images_of_tar(archive))
+            counts = Counter(normpath(image.name) for image in _images_of_tar(archive))
             raise _twice(archive, counts.most_common(1)[0][0])
         self.notes += [f"{archive}: {line}" for line in unread.lines()]
 
@@ -205,20 +205,20 @@ class Reader:
 
         Its `cls` goes before a column of labels in its `json`, and that before its `txt`; what is blank comes last.
         """
-        said = {end: value for end, value in sample.items() if isinstance(value, bytes)}
+        texts = {end: value for end, value in sample.items() if isinstance(value, bytes)}
         fields, title = None, ""
-        if "json" in said and not said.get("cls", b"").strip():
+        if "json" in texts and not texts.get("cls", b"").strip():
             try:
-                fields = json.loads(said["json"])
+                fields = json.loads(texts["json"])
             except (ValueError, RecursionError):
                 unread.invalid.append(f"{sample['__key__']}.json")
-        found, title = label_in(fields if isinstance(fields, dict) else {}, None, self.options.several)
-        order = (said.get("cls"), None if found is UNREAD else found, said.get("txt"), found)
+        in_json, title = label_in(fields if isinstance(fields, dict) else {}, None, self.options.multi_label)
+        order = (texts.get("cls"), None if in_json is UNREAD else in_json, texts.get("txt"), in_json)
         labels = [value for value in order if value is not None]
         label = next((value for value in labels if not isinstance(value, str | bytes) or value.strip()), None)
         label = next(iter(labels), None) if label is None else label
         unread.take(sample, label)
-        return label, title if label is found else ""
+        return label, title if label is in_json else ""
 
 
 def anywhere(table: Path) -> Locate:
@@ -258,12 +258,12 @@ def tables_of(folder: Path) -> tuple[list[Path], list[str]]:
     """
     if tables := _tables_in(folder):
         return tables[:1], _not_read(tables)
-    found = {entry: _tables_in(entry) for entry in folders_in(folder)}
-    first = [tables[0] for tables in found.values() if tables]
-    if first and (other := next((e for e, tables in found.items() if not tables and holds_images(e)), None)):
+    by_folder = {entry: _tables_in(entry) for entry in folders_in(folder)}
+    first = [tables[0] for tables in by_folder.values() if tables]
+    if first and (other := next((e for e, tables in by_folder.items() if not tables and holds_images(e)), None)):
         names = and_more([str(table) for table in first])
         return [], [f"{names}: no labels are taken from it, as {other.name} beside it has images and no table"]
-    return first, [line for tables in found.values() for line in _not_read(tables)]
+    return first, [line for tables in by_folder.values() for line in _not_read(tables)]
 
 
 def _tables_in(folder: Path) -> list[Path]:
@@ -290,15 +290,15 @@ def _choose_columns(
         ArgumentError: there is no such column, or it is there twice.
     """
     image = options.image_column or next((name for name in usual if name in names), None)
-    label = column_of_labels(names, options.label_column, options.several)
+    label = column_of_labels(names, options.label_column, options.multi_label)
     if twice := next((name for name in (image, label, *LABEL_COLUMNS, SEVERAL) if names.count(name or "") > 1), None):
         raise ArgumentError(f"{table}: has the column {twice!r} twice; which of them counts?")
     for column, option in ((image, "image"), (label or "", "label")):
         if column is None or (column and column not in names):
             fix = f"name one with --{option}-column"
             fix = "put commas between columns" if any(mark in name for name in names for mark in ";\t") else fix
-            wanted = column or " or ".join(usual[:2])
-            raise ArgumentError(f"{table}: has no column {wanted}, but {and_more(names)}; {fix}")
+            name_or_usual = column or " or ".join(usual[:2])
+            raise ArgumentError(f"{table}: has no column {name_or_usual}, but {and_more(names)}; {fix}")
     assert image is not None
     return image, label
 
@@ -374,8 +374,10 @@ def _open_parquet(table: Path) -> Iterator[Any]:
         with pq.ParquetFile(table) as file:
             yield file
     except (OSError, pa.ArrowException) as error:
-        said = first_reason(error).rstrip(".")
-        raise ArgumentError(f"{table}: is no Parquet table that can be read: {said}; copy or write it again") from None
+        reason = first_reason(error).rstrip(".")
+        raise ArgumentError(
+            f"{table}: is no Parquet table that can be read: {reason}; copy or write it again"
+        ) from None
 
 
 def _columns_of_parquet(table: Path, schema: Any, options: InputOptions) -> tuple[str, str | None]:
@@ -468,13 +470,13 @@ class _UnreadLabels:
 
     def take(self, sample: Mapping[str, Any], label: object) -> None:
         """Look at a sample and the label that is read from it."""
-        key, pictures = sample["__key__"], [end for end, value in sample.items() if isinstance(value, Member)]
-        if not pictures and label is not None:
+        key, images = sample["__key__"], [end for end, value in sample.items() if isinstance(value, Member)]
+        if not images and label is not None:
             self._apart.append(short_digest(key))
-        elif pictures and label is None:
+        elif images and label is None:
             self._unlabelled.append(short_digest(key))
-            # "22.05.jpg" beside "22.05.cls", or beside one of another name, which no picture's own text has.
-            stems = {end.rpartition(".")[0] for end in pictures} - {""}
+            # "22.05.jpg" beside "22.05.cls", or beside one of another name, which no image's own text has.
+            stems = {end.rpartition(".")[0] for end in images} - {""}
             texts = (end.rpartition(".") for end, value in sample.items() if isinstance(value, bytes))
             ends = [f"{stem}.{end}" for stem, _, end in texts if stem in stems or (stem and end == "cls")]
             self._dotted += [f"{key}.{end}" for end in ends]
@@ -500,30 +502,30 @@ def _images_of_tar(archive: Path) -> Iterator[Member]:
 
 
 def _members(archive: Path, say: Callable[[str], None], walk: Walk) -> Iterator[dict[str, Any]]:
-    """Yield the files of an archive: pictures as where they lie, small text as its bytes, in WebDataset's form."""
-    places, unread = cache(lambda: _places(archive)), list[str]()
+    """Yield the files of an archive: images as where they lie, small text as its bytes, in WebDataset's form."""
+    offsets, unread = cache(lambda: _places(archive)), list[str]()
     try:
         size = archive.stat().st_size
         with tarfile.open(archive, "r:") as tar:
             for member in _headers(archive, tar, say):
                 if member.isdir() or not walk.keeps(member.name):
                     continue
-                if member.islnk() and (place := places().get(member.linkname)):
-                    member.type, (member.offset_data, member.size) = tarfile.REGTYPE, place
-                    places()[member.name] = place
+                if member.islnk() and (offset := offsets().get(member.linkname)):
+                    member.type, (member.offset_data, member.size) = tarfile.REGTYPE, offset
+                    offsets()[member.name] = offset
                 if not member.isreg() or member.issparse():
                     unread.append(member.name)
                     continue
-                suffix, whole = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
+                suffix, complete = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
                 value: Member | bytes | None = None
                 if suffix in image_extensions():
                     value = Member(str(archive), member.name, member.offset_data, member.size)
-                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and whole:
+                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and complete:
                     file = tar.extractfile(member)
                     value = b"" if file is None else file.read()
                 else:
                     walk.pass_over(member.name)
-                if not whole:
+                if not complete:
                     say(f"{archive}: is cut short within {member.name}; what came after it is missing; {_AGAIN}")
                 yield {"fname": normpath(member.name), "data": value, "__url__": str(archive)}
     except tarfile.ReadError as error:
@@ -588,7 +590,7 @@ class Place:
 
     Attributes:
         folder: that the names of images are below, empty where that is not known.
-        part: corruption and severity of a data set whose pictures may lie in arrays, as in `fog:3`; else empty.
+        part: corruption and severity of a data set whose images may lie in arrays, as in `fog:3`; else empty.
         image_column: of Parquet tables, None for `image`.
     """
 
@@ -617,13 +619,13 @@ class Place:
         for holder, names in inside.items():
             wanted = {*names.values()}
             try:
-                found = {name: source for name, source in self._within(holder) if name in wanted}
+                inner_sources = {name: source for name, source in self._within(holder) if name in wanted}
             except ArgumentError as error:
                 reasons |= dict.fromkeys(names, str(error))
                 continue
-            sources |= {key: found[name] for key, name in names.items() if name in found}
+            sources |= {key: inner_sources[name] for key, name in names.items() if name in inner_sources}
             reason = f"{Path(self.folder, holder)} has no such image any more" if holder or self.part else _GONE
-            reasons |= {key: reason for key, name in names.items() if name not in found}
+            reasons |= {key: reason for key, name in names.items() if name not in inner_sources}
         return sources, reasons
 
     def _holders(self, key: str) -> Iterator[str]:

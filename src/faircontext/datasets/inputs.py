@@ -21,7 +21,7 @@ from faircontext.datasets.containers import (
     expand_braces,
     tables_of,
 )
-from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_clutter
+from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_system_file
 from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import BLANK, NO_CLASS, Sample, Truth
@@ -104,7 +104,7 @@ class _Finder:
         self._exclusion = Exclusion(options.exclude)
         self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
         self._walks, self._tables = [self._walk], list[_TableLabels]()
-        self._reader = Reader(LabelEncoder(names, options.several), options, self._walk)
+        self._reader = Reader(LabelEncoder(names, options.multi_label), options, self._walk)
         self._read_table = False
         self.files: list[Path] = []
 
@@ -132,9 +132,9 @@ class _Finder:
         lines = [line for walk in self._walks for line in walk.warnings()]
         lines += [*self._exclusion.warnings(), *self._reader.notes]
         columns = {"image": self._options.image_column, "label": self._options.label_column}
-        asked = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
-        unused = f"{' and '.join(asked)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
-        return [*lines, *([unused] if asked and not self._read_table else [])]
+        options = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
+        unused = f"{' and '.join(options)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
+        return [*lines, *([unused] if options and not self._read_table else [])]
 
     def truth_warnings(self) -> list[str]:
         return [*(table.warning() for table in self._tables), *self._reader.encoder.warnings()]
@@ -159,7 +159,9 @@ class _Finder:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
         tables, notes = tables_of(folder)
         self._reader.notes += notes
-        labels = {table.parent: found for table in tables if (found := self._labels_in(table)) is not None}
+        labels = {
+            table.parent: table_labels for table in tables if (table_labels := self._labels_in(table)) is not None
+        }
         skip = len(folder.parts)
         for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
@@ -169,23 +171,23 @@ class _Finder:
     def _labels_in(self, table: Path) -> "_TableLabels | None":
         """Return the labels that a table in a folder gives, if it gives any."""
         try:
-            found = self._listed(table, below(table))
+            listed = self._listed(table, below(table))
         except NoListError as error:  # it may be there for something else
             if self._options.label_column is not None:
                 raise
             self._reader.notes.append(f"no labels are taken from {error}")
             return None
-        self._tables.append(_TableLabels(table, found))
+        self._tables.append(_TableLabels(table, listed))
         return self._tables[-1]
 
     def _listed(self, table: Path, locate: Locate) -> ListedImages:
         """Read a table; where it gives labels, an empty cell says that an image has none."""
         self._read_table = True
         self.files.append(table)
-        found = self._reader.listed(table, locate)
-        if found.images.labelled:
-            found.images.decode(lambda truth: BLANK if truth is None else truth)
-        return found
+        listed = self._reader.listed(table, locate)
+        if listed.images.labelled:
+            listed.images.decode(lambda truth: BLANK if truth is None else truth)
+        return listed
 
     def _file(self, path: Path) -> Iterable[Sample]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
@@ -210,23 +212,23 @@ class _Finder:
     def _pattern(self, pattern: str) -> Iterator[Sample]:
         """Yield the images, archives and tables that a pattern names, sorted; folders are searched."""
         paths = [Path(name) for name in sorted(glob.iglob(pattern, recursive=True))]  # noqa: PTH207 (of any depth)
-        asked, empty = Path(pattern), True
+        pattern_path, empty = Path(pattern), True
         folders = [path for path in paths if path.is_dir() and "**" not in pattern]  # "**" names what is in them too
         walk = Walk(folders, exclusion=self._exclusion)
         self._walks.append(walk)
         for path in paths:
-            found: Iterable[Sample] = ()
-            inner = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
-            if path in folders and is_clutter(path.name):
+            samples: Iterable[Sample] = ()
+            inner = "/".join(part for part in path.parts if part not in pattern_path.parts and not part.startswith("."))
+            if path in folders and is_system_file(path.name):
                 walk.leave_out(path.name, count_files(path))
             elif path in folders:
-                found = self._folder(path, walk)
+                samples = self._folder(path, walk)
             elif path.is_file() and walk.keeps(inner):  # what begins with a point has been asked for
                 if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
-                    found = self._file(path)
+                    samples = self._file(path)
                 else:
                     walk.pass_over(inner)
-            for image in found:
+            for image in samples:
                 empty = False
                 yield image
         if empty:
@@ -269,7 +271,7 @@ class _Finder:
 
 
 def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
-    """Return the names of images at an address, sorted, without hidden ones and clutter."""
+    """Return the names of images at an address, sorted, without hidden ones and system files."""
     if address.lower().endswith((*PACKED, ".tar", ".parquet", ".csv", ".jsonl")):
         raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
     if system.isfile(address):
@@ -298,9 +300,9 @@ def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
 class _TableLabels:
     """The labels that a table in a folder gives to images below it."""
 
-    def __init__(self, table: Path, found: ListedImages) -> None:
-        self._table, self._find, self._used = table, found.images.label_finder(found.digests), 0
-        self._missing = sum(sample.truth is not None for sample in found.missing)
+    def __init__(self, table: Path, listed: ListedImages) -> None:
+        self._table, self._find, self._used = table, listed.images.label_finder(listed.digests), 0
+        self._missing = sum(sample.truth is not None for sample in listed.missing)
 
     def find(self, key: str) -> Truth:
         """Return what the encoder gave for an image, known by its path below the folder."""

@@ -8,10 +8,10 @@ Data sets whose images lie corrupted on disk have a part for each corruption and
 2019), which is called `NAME:CORRUPTION:SEVERITY`:
 
     imagenet-c/CORRUPTION/SEVERITY/WNID/*.JPEG       as its archives unpack; a folder of the kind may lie between
-    CIFAR-10-C/CORRUPTION.npy, labels.npy            five severities of equally many pictures, one after the other
+    CIFAR-10-C/CORRUPTION.npy, labels.npy            five severities of equally many images, one after the other
     CIFAR-10-C/CORRUPTION/SEVERITY/CLASS/*.png       the same as class folders
 
-Arrays are mapped into memory, never unpickled; a picture is read when its turn comes. They come without names of
+Arrays are mapped into memory, never unpickled; an image is read when its turn comes. They come without names of
 classes, which a text file beside them gives.
 """
 
@@ -181,8 +181,8 @@ def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], 
             "comes with many ImageNet recipes"
         )
     samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
-    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
-    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
+    from_one = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
+    return samples, [*warnings, *([f"folders may count from 1: {from_one}"] if from_one else [])]
 
 
 # Corrupted on disk

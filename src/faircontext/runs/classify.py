@@ -58,7 +58,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     model = load(options, options.labels_of_methods)
     plan = plan_of(options, _dataset(options, names, inputs, found), model, shard)
     _check_files(options, found)
-    odd = name_warnings(names, several=plan.predictor.decision.several)
+    odd = name_warnings(names, multi_label=plan.predictor.decision.several)
     warnings = [*found.warnings, *odd, *plan.predictor.warnings(), *found.truth_warnings]
     executor = executor_of(options, model)
     if options.out is None:

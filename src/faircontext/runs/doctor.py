@@ -297,7 +297,7 @@ def _read(name: str, root: Path) -> tuple[Report, bool]:
     """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
     report = check_dataset(name, root)
     if known_name(name) is None and (report.problems or not report.most_labels):
-        whole = check_dataset(name, root, several=True)
+        whole = check_dataset(name, root, multi_label=True)
         if whole.most_labels > 1 and not whole.problems:
             return whole, True
     return report, False

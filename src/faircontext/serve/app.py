@@ -64,7 +64,7 @@ _SWAGGER = {
 """What shows the OpenAPI document, from the package fastapi-offline."""
 
 
-_FEW = {status: _REFUSALS[status] for status in (401, 403, 421)}
+_FEW: dict[int | str, dict[str, Any]] = {status: _REFUSALS[status] for status in (401, 403, 421)}
 
 _HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 

@@ -69,12 +69,12 @@ class LocalEngine(WorkQueue):
 
     async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Compute a form when its turn comes; see `Engine.answer`."""
-        asked = await asyncio.to_thread(call_in_own_thread, self._service.asked, form)
+        request = await asyncio.to_thread(call_in_own_thread, self._service.request, form)
         job: Job
         if isinstance(form, ExplainForm):
-            job = ExplainJob(asked, form.image, form.format == "html")
+            job = ExplainJob(request, form.image, form.format == "html")
         else:
-            job = ClassifyJob(asked, form.images, form.top_k)
+            job = ClassifyJob(request, form.images, form.top_k)
         self.submit(job)
         try:
             return await asyncio.wrap_future(job.done)

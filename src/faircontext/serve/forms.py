@@ -107,7 +107,9 @@ copyreg.pickle(UploadFile, _reduce)  # so that forms go to other processes as th
 def form_body(form: type[BaseModel]) -> dict[str, Any]:
     """Return how a form is described in OpenAPI."""
     schema = form.model_json_schema()
-    schema["properties"] = {name: _without_null(one) for name, one in schema["properties"].items()}
+    schema["properties"] = {
+        name: _without_null(schema_of_field) for name, schema_of_field in schema["properties"].items()
+    }
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
@@ -177,14 +179,14 @@ def _boundary_of(content_type: str) -> bytes:
 
 def _unreadable(message: str, max_images: int) -> Refused:
     """Return the refusal of a form that the parser does not take."""
-    rows = (
+    rows: tuple[tuple[str, int, str, str, str], ...] = (
         ("Too many files", 413, "too_many", "images", f"at most {max_images:,} in a request"),
         ("Too many fields", 413, "too_many", "body", f"at most {_MAX_FIELDS} fields"),
         ("maximum size", 413, "too_large", "body", f"a field is larger than {_MAX_TEXT // 2**20} MiB"),
         ("header size", 400, "malformed", "body", _LONG_HEADER),
         ("", 400, "malformed", "body", "not a form of the kind multipart/form-data"),
     )
-    status, reason, field, what = next(refusal for words, *refusal in rows if words in message)
+    _, status, reason, field, what = next(row for row in rows if row[0] in message)
     return Refused(status, reason, field, f"invalid {field}: {what}")
 
 
@@ -221,13 +223,13 @@ def _from_utf_8(text: str) -> str | None:
 def _parse(form: type[F], sent: Mapping[str, list[str | UploadFile]], max_images: int) -> F:
     """Return the fields of a form; those that are lists may be given several times."""
     values: dict[str, Any] = {}
-    for name, given in sent.items():
+    for name, field_values in sent.items():
         if name in form.model_fields and get_origin(form.model_fields[name].annotation) is list:
-            values[name] = given
-        elif len(given) > 1:
-            raise Refused(422, "invalid", name, f"invalid {name}: given {len(given)} times; give it once")
-        elif given:
-            values[name] = given[0]
+            values[name] = field_values
+        elif len(field_values) > 1:
+            raise Refused(422, "invalid", name, f"invalid {name}: given {len(field_values)} times; give it once")
+        elif field_values:
+            values[name] = field_values[0]
     try:
         fields = form.model_validate(values)
     except ValidationError as error:

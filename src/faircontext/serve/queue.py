@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.serve.metrics import Metrics
@@ -40,7 +41,8 @@ class Job(ABC):
         """Return the answer, when all images are done."""
 
 
-class Unit(NamedTuple):
+@dataclass(frozen=True)
+class Unit:
     """One image of a request, handed out to be computed."""
 
     job: Job

@@ -61,7 +61,7 @@ def engine_on_ray(
     if options.engine_image == "auto":
         options = replace(options, engine_image="torch")
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
-    own = _start(ray, threads * options.replicas)
+    started = _start(ray, threads * options.replicas)
     try:
         try:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
@@ -74,7 +74,7 @@ def engine_on_ray(
             raise FairContextError(problem)
         yield RayEngine(handle, described, Room(options.queue * options.replicas, metrics), metrics)
     finally:
-        if own:
+        if started:
             ray.shutdown()
         else:
             serve.delete(name)
@@ -195,8 +195,8 @@ def _start(ray: Any, processors: int) -> bool:
     """Have a cluster, and leave this process's signals to it; return whether the cluster was started here."""
     kinds = (signal.SIGTERM, signal.SIGINT)
     handlers = [signal.getsignal(kind) for kind in kinds]
-    own = connect(ray, max(usable_processors(), processors), 512)
+    started = connect(ray, max(usable_processors(), processors), 512)
     for kind, handler in zip(kinds, handlers, strict=True):  # Ray has its own, which exit at once
         signal.signal(kind, handler)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    return own
+    return started
