@@ -1,9 +1,9 @@
-"""Attacks on zero-shot: pictures changed as little as `Attack` allows, so that the true class is answered less.
+"""Attacks on zero-shot: images changed as little as `Attack` allows, so that the true class is answered less.
 
 Projected gradient descent in the maximum norm, from a random start (Madry et al., 2018, Sec. 2.1), by the protocol of
 R-TPT (Sheng et al., 2025): on the plain view in [0, 1] before normalisation, at the model's input size, on the
-cross-entropy of zero-shot and the true class; the attacked picture is rounded to 8 bits, and views are cut from it.
-Methods that adapt are measured on pictures that were made against zero-shot: they are not attacked themselves.
+cross-entropy of zero-shot and the true class; the attacked image is rounded to 8 bits, and views are cut from it.
+Methods that adapt are measured on images that were made against zero-shot: they are not attacked themselves.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ def pgd(
     step: float,
     rng: np.random.Generator,
 ) -> Picture:
-    """Climb a loss by the sign of its gradient, within `eps` of a picture and within [0, 1].
+    """Climb a loss by the sign of its gradient, within `eps` of an image and within [0, 1].
 
     The last point is returned, as in the protocol, whether or not its loss is the largest.
 
     Args:
-        loss: of a picture, differentiable.
+        loss: of an image, differentiable.
         pixels: in [0, 1].
         eps: by how much a value may change.
         steps: how many.
@@ -72,7 +72,7 @@ def check_attackable(backbone: Backbone) -> None:
 def attacked(
     plain: UInt8[Tensor, "3 size size"], label: int, labels: LabelSpace, attack: Attack, rng: np.random.Generator
 ) -> UInt8[Tensor, "3 size size"]:
-    """Return an attacked picture, rounded to 8 bits; no value changes by more than `attack.eps`.
+    """Return an attacked image, rounded to 8 bits; no value changes by more than `attack.eps`.
 
     Args:
         plain: the plain view.
@@ -83,7 +83,7 @@ def attacked(
 
     Raises:
         ArgumentError: the backbone's image encoder has no gradient.
-        FeatureError: the model's features of the picture, or a gradient, are not finite.
+        FeatureError: the model's features of the image, or a gradient, are not finite.
     """
     backbone = labels.backbone
     check_attackable(backbone)
@@ -101,10 +101,10 @@ def attacked(
 
 
 def attacked_views(views: Views, label: int | None, labels: LabelSpace, attack: Attack) -> Views:
-    """Return views of an attacked picture: of the plain view, attacked; crops are cut from it.
+    """Return views of an attacked image: of the plain view, attacked; crops are cut from it.
 
     Args:
-        views: of the picture.
+        views: of the image.
         label: index of the true class.
         labels: the label space; its zero-shot is attacked.
         attack: how.

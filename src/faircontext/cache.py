@@ -72,8 +72,8 @@ def cached_features(
     if folder is None:
         return compute()
     versions = {"faircontext": __version__, "torch": torch.__version__}
-    whole = {**key, **versions, "device": device.type, "threads": torch.get_num_threads()}
-    path = folder / f"{digest_of_json(whole)}.safetensors"
+    full_key = {**key, **versions, "device": device.type, "threads": torch.get_num_threads()}
+    path = folder / f"{digest_of_json(full_key)}.safetensors"
     features = _read_features(path)
     if features is None or len(features) < rows:
         features = compute()

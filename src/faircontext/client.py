@@ -236,8 +236,8 @@ def _text_of(name: str, value: object) -> str | list[str]:
             return json.dumps(dict(value), allow_nan=False)
         if isinstance(value, str | int):
             return _encodable(str(value))
-        if isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
-            return [_encodable(one) for one in value]
+        if isinstance(value, Sequence) and all(isinstance(text, str) for text in value):
+            return [_encodable(text) for text in value]
     except (TypeError, ValueError):  # of JSON, or stray bytes
         pass
     hint = "must be a text, a whole number, True or False, a list of texts, or an object of JSON"

@@ -34,7 +34,7 @@ class ArgumentError(FairContextError, ValueError):
 
 
 class FeatureError(FairContextError, ArithmeticError):
-    """What a model computes from a picture is no number; it has no prediction, and a run goes on without it."""
+    """What a model computes from an image is no number; it has no prediction, and a run goes on without it."""
 
 
 class LabelError(FairContextError, ValueError):

@@ -193,7 +193,7 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
 
 
 def read_json(path: Path, hint: str = "copy or download it again") -> Any:
-    """Return the document of a JSON file that comes with a model.
+    """Return the document of a JSON file that comes with a model or a data set.
 
     Args:
         path: of the file.
@@ -203,7 +203,7 @@ def read_json(path: Path, hint: str = "copy or download it again") -> Any:
         ArgumentError: it cannot be read, or is not valid JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; {hint}") from None
     except (ValueError, RecursionError) as error:
@@ -224,20 +224,20 @@ def check_values(source: object, document: Any, rules: Rules, needed: Sequence[s
     """
     if not isinstance(document, Mapping):
         raise ArgumentError(f"{source}: holds {str(document)[:60]!r} in place of an object of JSON")
-    said = {key: value for key, value in document.items() if value is not None}
+    values = {key: value for key, value in document.items() if value is not None}
     for key, (fits, what) in rules.items():
-        if key in said and not fits(said[key]):
-            shape = getattr(said[key], "shape", None)
-            shown = json.dumps(said[key], default=str)[:60] if shape is None else f"of shape {[*shape]}"
+        if key in values and not fits(values[key]):
+            shape = getattr(values[key], "shape", None)
+            shown = json.dumps(values[key], default=str)[:60] if shape is None else f"of shape {[*shape]}"
             raise ArgumentError(
                 f"{source}: invalid {key} {shown}: must be {what}; take the file that belongs to the model"
             )
-        if key in needed and key not in said:
-            held = ", ".join(map(str, [*document][:4])) or "nothing"
+        if key in needed and key not in values:
+            keys = ", ".join(map(str, [*document][:4])) or "nothing"
             raise ArgumentError(
-                f"{source}: holds {held}, and no {key}: must be {what}; take the file that belongs to the model"
+                f"{source}: holds {keys}, and no {key}: must be {what}; take the file that belongs to the model"
             )
-    return said
+    return values
 
 
 def find_file(folder: Path, what: str, *names: str) -> Path:

@@ -4,8 +4,8 @@ import io
 import math
 import os
 import stat
-import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from PIL import features
 from PIL.PngImagePlugin import PngStream
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from faircontext.errors import reason_of
 
@@ -147,10 +148,9 @@ _SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254
 _SAMPLES, _INNER, _FORMAT, _DNG_VERSION = 277, 330, 339, 50706
 _WANTED = {_SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _INNER, _FORMAT}
 _WANTED |= {_DNG_VERSION}
-_TIFFS = {b"II*\0": ("<", False), b"II+\0": ("<", True), b"MM\0*": (">", False), b"MM\0+": (">", True)}
+_TIFFS = (b"II*\0", b"II+\0", b"MM\0*", b"MM\0+")
 _SENSOR = {32803, 34892}  # photometric interpretations of camera raw: a colour filter array, and LinearRaw
-_CODES = {1: "B", 3: "H", 4: "L", 13: "L", 16: "Q", 18: "Q"}
-_MOST_DIRECTORIES, _MOST_TAGS, _MOST_VALUES = 64, 1024, 64  # of a hostile file no more is read
+_MOST_DIRECTORIES = 64  # of a hostile file no more is read
 
 _Tags = dict[int, tuple[int, ...]]
 
@@ -179,44 +179,30 @@ def read_tiff(file: BinaryFile, head: bytes) -> Tiff | None:
     """Read the directories of a TIFF, whose first bytes are given, as far as they are sound; None for another file."""
     if head[:4] not in _TIFFS or len(head) < 16:
         return None
-    order, big = _TIFFS[head[:4]]
-    pages, inner, seen = list[_Tags](), list[_Tags](), set[int]()
-    (offset,) = struct.unpack(f"{order}Q", head[8:16]) if big else struct.unpack(f"{order}L", head[4:8])
-    try:
+    pages, inner, seen, header = list[_Tags](), list[_Tags](), set[int](), head[: 16 if head[2] == 43 else 8]
+    with suppress(Exception):  # what is broken is the decoder's to refuse
+        offset = ImageFileDirectory_v2(header).next
         while offset and offset not in seen and len(seen) < _MOST_DIRECTORIES:
             seen.add(offset)
-            tags, offset = _directory(file, offset, order, big)
+            tags, offset = _directory(file, header, offset)
             pages.append(tags)
-            for below in [start for start in tags.get(_INNER, ()) if start not in seen]:
+            for below in [start for start in tags.get(_INNER, ()) if start not in seen][:_MOST_DIRECTORIES]:
                 seen.add(below)
-                inner.append(_directory(file, below, order, big)[0])
-    except (struct.error, OSError, ValueError, OverflowError):
-        pass  # what is broken is the decoder's to refuse
+                inner.append(_directory(file, header, below)[0])
     return Tiff(tuple(pages), tuple(inner))
 
 
-def _directory(file: BinaryFile, begin: int, order: str, big: bool) -> tuple[_Tags, int]:
+def _directory(file: BinaryFile, header: bytes, begin: int) -> tuple[_Tags, int]:
     """Read those tags of a directory that are wanted here, and where the next directory lies."""
-    offset, room, size = ("Q", 8, 20) if big else ("L", 4, 12)
+    directory = ImageFileDirectory_v2(header)
     file.seek(begin)
-    (entry_count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", file.read(8 if big else 2))
-    entries = file.read(min(entry_count, _MOST_TAGS) * size)
-    following = file.read(room) if entry_count <= _MOST_TAGS else b""
-    tags: _Tags = {}
-    for start in range(0, len(entries) - size + 1, size):
-        tag, kind, count = struct.unpack_from(f"{order}HH{offset}", entries, start)
-        if tag not in _WANTED or kind not in _CODES or count == 0:
-            continue
-        code, value = f"{order}{min(count, _MOST_VALUES)}{_CODES[kind]}", entries[start + size - room : start + size]
-        if count * struct.calcsize(f"={_CODES[kind]}") > room:
-            file.seek(struct.unpack(f"{order}{offset}", value)[0])
-            value = file.read(struct.calcsize(code))
-        tags[tag] = struct.unpack_from(code, value)
-    return tags, struct.unpack(f"{order}{offset}", following)[0] if following else 0
+    directory.load(file)
+    values = {tag: directory[tag] for tag in _WANTED if tag in directory}
+    return {tag: value if isinstance(value, tuple) else (value,) for tag, value in values.items()}, directory.next
 
 
-def picture_page(tiff: Tiff) -> int:
-    """Return the index of the page that holds a TIFF's picture: the first that is no reduced copy and no mask.
+def image_page(tiff: Tiff) -> int:
+    """Return the index of the page that holds a TIFF's image: the first that is no reduced copy and no mask.
 
     Raises:
         UnreadableError: the file is camera raw, whose page is a preview; or another page or an image inside has four
@@ -229,8 +215,8 @@ def picture_page(tiff: Tiff) -> int:
     sizes = [(tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]) for tags in everything]
     if tiff.pages:
         width, height = sizes[page]
-        whole = [size for size, tags in zip(sizes, everything, strict=True) if _is_whole(tags)]
-        largest = max(whole, key=math.prod, default=(0, 0))
+        full_sizes = [size for size, tags in zip(sizes, everything, strict=True) if _is_whole(tags)]
+        largest = max(full_sizes, key=math.prod, default=(0, 0))
         if 0 < 4 * width * height <= math.prod(largest):
             raise UnreadableError(
                 f"the page of {width} x {height} pixels may be a small copy of another in the same file, of "
@@ -245,15 +231,15 @@ def _is_whole(tags: _Tags) -> bool:
 
 # The metadata of a PNG
 
-_PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the picture
+_PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the image
 _CHUNKS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profile", "eXIf": "EXIF"}
 
 
 def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]:
     """Copy a PNG without metadata that Pillow refuses: too large, broken, or of a wrong checksum.
 
-    Pillow's limits on metadata are the process's own, and one text that is larger makes the picture unreadable. What is
-    metadata says the standard: chunks that are called by a small letter are not needed for the picture.
+    Pillow's limits on metadata are the process's own, and one text that is larger makes the image unreadable. What is
+    metadata says the standard: chunks that are called by a small letter are not needed for the image.
 
     Returns:
         The copy, and what was left out, in words; nothing where all metadata is fine.

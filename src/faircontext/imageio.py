@@ -22,7 +22,7 @@ from faircontext.imagefiles import (
     UnreadableError,
     check_plugin,
     check_raw,
-    picture_page,
+    image_page,
     read_tiff,
     what_it_is,
     without_bad_metadata,
@@ -176,7 +176,7 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
     if head[4:8] == b"ftyp":
         check_plugin(head)
     tiff = read_tiff(file, head)
-    page = picture_page(tiff) if tiff else 0
+    page = image_page(tiff) if tiff else 0
     file.seek(0)
     Image.init()
     try:
@@ -192,16 +192,16 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
             raise UnreadableError(
                 f"{image.width} x {image.height} pixels are more than the limit of {limit:,} (max_pixels)"
             )
-        several = image.format != "MPO" and getattr(image, "is_animated", False)
+        is_animated = image.format != "MPO" and getattr(image, "is_animated", False)
         coding = _coding_of(image, head)
-        # Pillow's decoder of TIFF turns the picture itself, and then has no orientation any more.
+        # Pillow's decoder of TIFF turns the image itself, and then has no orientation any more.
         turned = _orientation(image) if image.format == "TIFF" else 1
         image.load()
         turn = _TRANSPOSE.get(_orientation(image) if exif else _UNDONE_BY.get(turned, turned))
         decoded = _to_rgb(image if turn is None else image.transpose(turn), coding)
     first = "the first of several frames was taken"
     taken = f"page {page + 1} was taken, as those before are reduced copies" if page else first
-    return replace(decoded, warnings=((taken,) if several else ()) + decoded.warnings)
+    return replace(decoded, warnings=((taken,) if is_animated else ()) + decoded.warnings)
 
 
 def _develop(file: BinaryFile, limit: int, exif: bool) -> UInt8[np.ndarray, "height width 3"]:
@@ -210,7 +210,7 @@ def _develop(file: BinaryFile, limit: int, exif: bool) -> UInt8[np.ndarray, "hei
     Args:
         file: of camera raw.
         limit: larger images are unreadable, in pixels.
-        exif: whether the picture is turned as the camera says.
+        exif: whether the image is turned as the camera says.
 
     Raises:
         UnreadableError: LibRaw cannot read it, or it is too large.
@@ -235,7 +235,7 @@ def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, or 1 where there is none that can be read."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # a broken EXIF block is no reason to refuse a picture that decodes
+    except Exception:  # a broken EXIF block is no reason to refuse an image that decodes
         return 1
 
 

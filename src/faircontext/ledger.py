@@ -51,5 +51,5 @@ class Ledger:
         self._used, self._computing, begin = {}, 0.0, time.perf_counter()
         result = run()
         self._wait()
-        own = time.perf_counter() - begin - self._computing
-        return result, own, sum(share * self._seconds[key] for key, share in self._used.items())
+        seconds = time.perf_counter() - begin - self._computing
+        return result, seconds, sum(share * self._seconds[key] for key, share in self._used.items())

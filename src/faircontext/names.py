@@ -217,21 +217,21 @@ class FolderTruth:
             for folder, position in self.labels.items()
             if position is not None
         ]
-        odd = count_from_one(self._positions, self.names)
-        doubt = f"; they may count from 1: {odd}" if odd else ""
+        from_one = count_from_one(self._positions, self.names)
+        doubt = f"; they may count from 1: {from_one}" if from_one else ""
         return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
 
 
-def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
+def list_warnings(names: Sequence[str], multi_label: bool = False) -> list[str]:
     """Return what is odd in a whole list of class names, a line each.
 
     Args:
         names: of all classes.
-        several: whether an image may have several labels: then one label is decided upon as any other.
+        multi_label: whether an image may have several labels: then one label is decided upon as any other.
     """
     lines = []
     if len(names) == 1:
-        if not several:
+        if not multi_label:
             lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             lines.append("the one class name has commas in it; a file of class names has one a line")
@@ -243,12 +243,12 @@ def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
     return lines + _odd_forms(names)
 
 
-def name_warnings(names: Sequence[str], several: bool = False) -> list[str]:
+def name_warnings(names: Sequence[str], multi_label: bool = False) -> list[str]:
     """Return what a person should know about class names before a run, a line each.
 
     Besides `list_warnings`: which names are equal or nearly so. In a known data set that is as it should be.
     """
-    lines = list_warnings(names, several)
+    lines = list_warnings(names, multi_label)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:

@@ -73,7 +73,7 @@ class Attack:
     """Projected gradient descent in the maximum norm (Madry et al., 2018) on zero-shot, as in R-TPT's protocol.
 
     Attributes:
-        eps: by how much a value of a pixel may change, in 1/255; a whole number, as pictures have 8 bits.
+        eps: by how much a value of a pixel may change, in 1/255; a whole number, as images have 8 bits.
         steps: of ascent, each of `eps / 4`.
 
     Raises:
@@ -105,7 +105,7 @@ class Attack:
 
 
 Perturbation = Corruption | Attack
-"""What is done to a picture before any method sees it."""
+"""What is done to an image before any method sees it."""
 
 
 def parse_corruptions(words: Iterable[str]) -> list[Corruption | None]:
@@ -113,16 +113,16 @@ def parse_corruptions(words: Iterable[str]) -> list[Corruption | None]:
 
     Args:
         words: `NAME:SEVERITY`; `NAME` for all five severities; a kind of `KINDS` or `all` (the fifteen of `COMMON`) in
-            place of a name; `none` for the picture as it is, which is returned as None.
+            place of a name; `none` for the image as it is, which is returned as None.
 
     Raises:
         ArgumentError: there is no such corruption or severity.
     """
-    found: dict[Corruption | None, None] = {}
+    corruptions: dict[Corruption | None, None] = {}
     for word in words:
         name, colon, severity = word.partition(":")
         if word == "none":
-            found[None] = None
+            corruptions[None] = None
             continue
         if name == "none":
             raise ArgumentError(f"invalid corruption {word!r}: none has no severity; write none, or NAME:SEVERITY")
@@ -132,8 +132,8 @@ def parse_corruptions(words: Iterable[str]) -> list[Corruption | None]:
         if names == (name,) and name not in _ALL:
             raise unknown_name("corruption", name, (*_ALL, *KINDS, "all", "none"))
         severities = (int(severity),) if colon else SEVERITIES
-        found |= dict.fromkeys(Corruption(one, level) for one in names for level in severities)
-    return [*found]
+        corruptions |= dict.fromkeys(Corruption(name_of_kind, level) for name_of_kind in names for level in severities)
+    return [*corruptions]
 
 
 def parse_attack(word: str) -> Attack | None:

@@ -78,8 +78,8 @@ def read_templates(path: Path, dataset: str | None = None) -> tuple[str, ...]:
             raise LabelError(f"{path}: {entry!r} is an entry of a list in a program; write its text alone, or JSON")
     if not templates:
         raise LabelError(f"{path}: has no prompt template; write one a line, for example 'a photo of a {{}}.'")
-    if odd := next((line for line in templates if not _is_line(line)), None):
-        raise LabelError(f"{path}: the prompt template {odd[:60]!r} is no line of text")
+    if no_line := next((line for line in templates if not _is_line(line)), None):
+        raise LabelError(f"{path}: the prompt template {no_line[:60]!r} is no line of text")
     try:
         return tuple(dict.fromkeys(map(as_template, templates)))
     except LabelError as error:
@@ -145,10 +145,10 @@ def _descriptions_of_set(
     if (key := _named(document, dataset)) is not None:
         return document[key]
     indices = {key: ClassIndex([*entries]) for key, entries in document.items()}
-    whole = [key for key, index in indices.items() if all(index.find(name) is not None for name in names)]
-    if len(whole) == 1:
-        return document[whole[0]]
-    which = f"{and_more(whole)} have all classes" if whole else "none has all classes"
+    complete = [key for key, index in indices.items() if all(index.find(name) is not None for name in names)]
+    if len(complete) == 1:
+        return document[complete[0]]
+    which = f"{and_more(complete)} have all classes" if complete else "none has all classes"
     cure = "copy the one you want to a file of its own"
     raise LabelError(f"{source}: has prompts of {len(document)} data sets, of which {which}; {cure}")
 

@@ -8,7 +8,6 @@ import io
 import os
 import re
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from errno import errorcode
 from functools import cache, lru_cache
@@ -86,7 +85,7 @@ class Cell:
         Raises:
             UnreadableError: the table cannot be read, or the cell holds no bytes and no path of a file.
         """
-        column = _GROUPS.column(self.table, self.group, self.column)
+        column = _column_of(self.table, self.group, self.column)
         if self.row >= len(column):
             raise UnreadableError("the table has no such row any more")
         value = column[self.row].as_py()
@@ -107,32 +106,26 @@ def _state(path: str | Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _RowGroups:
-    """The column of the row groups read last: neighbours are read together, by several threads."""
-
-    _MOST = 2
-
-    def __init__(self) -> None:
-        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[object, ...], Any]()
-
-    def column(self, table: str, group: int, name: str) -> Any:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with self._lock:
-            try:
-                key = table, group, name, *_state(table)
-                if key not in self._columns:
-                    with pq.ParquetFile(table) as file:
-                        self._columns[key] = file.read_row_group(group, [name]).column(0)
-            except (OSError, pa.ArrowException, IndexError) as error:
-                raise UnreadableError(f"the table cannot be read: {first_reason(error)}") from None
-            while len(self._columns) > self._MOST:
-                self._columns.popitem(last=False)
-            return self._columns[key]
+_LOCK = threading.Lock()
 
 
-_GROUPS = _RowGroups()
+def _column_of(table: str, group: int, name: str) -> Any:
+    """Return the column of a row group; several threads read neighbours, for which it is read once."""
+    import pyarrow as pa
+
+    try:
+        with _LOCK:
+            return _read_column(table, group, name, _state(table))
+    except (OSError, pa.ArrowException, IndexError) as error:
+        raise UnreadableError(f"the table cannot be read: {first_reason(error)}") from None
+
+
+@lru_cache(maxsize=2)
+def _read_column(table: str, group: int, name: str, _: tuple[int, ...]) -> Any:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(table) as file:
+        return file.read_row_group(group, [name]).column(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +225,11 @@ def reason_at_address(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArrayRow:
-    """A picture of an array of pictures, in a file of NumPy.
+    """An image of an array of images, in a file of NumPy.
 
     Attributes:
         array: the file.
-        row: index of the picture.
+        row: index of the image.
     """
 
     array: str
@@ -246,41 +239,50 @@ class ArrayRow:
         return f"{self.array}/{self.row}"
 
     def open(self) -> BinaryFile:
-        """Read the picture, as a file of the format PPM, which holds pixels as they are.
+        """Read the image, as a file of the format PPM, which holds pixels as they are.
 
         Raises:
-            UnreadableError: the array cannot be read, or has no such picture.
+            UnreadableError: the array cannot be read, or has no such image.
         """
         try:
-            pixels = map_pictures(Path(self.array))[self.row]
+            pixels = map_images(Path(self.array))[self.row]
         except (ArgumentError, IndexError) as error:
             raise UnreadableError(f"the array cannot be read: {error}") from None
         height, width, _ = pixels.shape
         return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
 
 
-def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
-    """Map a file of NumPy that holds RGB pictures into memory; it is never unpickled.
+def map_images(path: Path) -> UInt8[np.ndarray, "images height width 3"]:
+    """Map a file of NumPy that holds RGB images into memory.
 
     Raises:
-        ArgumentError: it cannot be read, or is no array of shape (pictures, height, width, 3) and type uint8.
+        ArgumentError: it cannot be read, or is no array of shape (images, height, width, 3) and type uint8.
     """
-    try:
-        pictures = _map(path, _state(path))
-    except (OSError, ValueError, EOFError) as error:
-        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {first_reason(error)}") from None
-    if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
+    images = map_array(path)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or 0 in images.shape:
         raise ArgumentError(
-            f"{path}: has shape {pictures.shape} and type {pictures.dtype}; must be (pictures, height, width, 3) of "
+            f"{path}: has shape {images.shape} and type {images.dtype}; must be (pictures, height, width, 3) of "
             "type uint8"
         )
-    return pictures
+    return images
+
+
+def map_array(path: Path) -> np.ndarray:
+    """Map a file of NumPy into memory; it is never unpickled.
+
+    Raises:
+        ArgumentError: it cannot be read.
+    """
+    try:
+        return _map(path, _state(path))
+    except (OSError, ValueError, EOFError) as error:
+        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {first_reason(error)}") from None
 
 
 @lru_cache(maxsize=8)
 def _map(path: Path, _: tuple[int, ...]) -> np.ndarray:
-    pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
-    return pictures
+    array: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+    return array
 
 
 Source = Path | ArrayRow | Cell | Content | Member | Remote

@@ -1,30 +1,20 @@
 """A user's data set in tables and archives, measured by `evaluate`: class names, splits, labels, trouble in a line."""
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.datasets import load_dataset
 from faircontext.runs.store import load_run
+from made_inputs import png
 
-
-@pytest.fixture
-def pngs(make_image: Callable[..., np.ndarray]) -> list[bytes]:
-    files = []
-    for number in range(6):
-        file = io.BytesIO()
-        Image.fromarray(make_image(number, 20, 30)).save(file, "PNG")
-        files.append(file.getvalue())
-    return files
+PNGS = [png(number) for number in range(6)]
 
 
 def labels_of(folder: Path, split: str = "test") -> list[tuple[str, str | None]]:
@@ -33,9 +23,9 @@ def labels_of(folder: Path, split: str = "test") -> list[tuple[str, str | None]]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_metadata_of_hugging_face(kind: str, tmp_path: Path, pngs: list[bytes]) -> None:
+def test_metadata_of_hugging_face(kind: str, tmp_path: Path) -> None:
     rows = [("b.png", "dog"), ("sub/a.png", "cat"), ("gone.png", "dog")]
-    for name, content in zip(("b.png", "sub/a.png"), pngs, strict=False):
+    for name, content in zip(("b.png", "sub/a.png"), PNGS, strict=False):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     lines = [json.dumps({"file_name": name, "label": label}) for name, label in rows]
@@ -56,10 +46,10 @@ def write_parquet(path: Path, pngs: list[bytes], labels: list[int], names: list[
     pq.write_table(pa.table({"image": pngs, "label": labels}, schema), path)
 
 
-def test_parquet_tables_of_splits(tmp_path: Path, pngs: list[bytes]) -> None:
-    write_parquet(tmp_path / "data/train-00000-of-00001.parquet", pngs[:1], [0], ["cat", "dog"])
-    write_parquet(tmp_path / "data/test-00000-of-00002.parquet", pngs[:2], [0, 1], ["cat", "dog"])
-    write_parquet(tmp_path / "data/test-00001-of-00002.parquet", pngs[2:3], [1], ["cat", "dog"])
+def test_parquet_tables_of_splits(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data/train-00000-of-00001.parquet", PNGS[:1], [0], ["cat", "dog"])
+    write_parquet(tmp_path / "data/test-00000-of-00002.parquet", PNGS[:2], [0, 1], ["cat", "dog"])
+    write_parquet(tmp_path / "data/test-00001-of-00002.parquet", PNGS[2:3], [1], ["cat", "dog"])
     tables = [f"data/test-0000{part}-of-00002.parquet" for part in range(2)]
     assert labels_of(tmp_path) == [(f"{tables[0]}/0", "cat"), (f"{tables[0]}/1", "dog"), (f"{tables[1]}/0", "dog")]
     for path in (tmp_path / "data").glob("test*"):
@@ -83,10 +73,10 @@ def test_parquet_tables_of_splits(tmp_path: Path, pngs: list[bytes]) -> None:
     ],
 )
 def test_of_tables_that_may_be_splits_it_is_said_what_is_taken(
-    tables: tuple[str, ...], split: str, taken: list[str], said: str | None, tmp_path: Path, pngs: list[bytes]
+    tables: tuple[str, ...], split: str, taken: list[str], said: str | None, tmp_path: Path
 ) -> None:
     for name in tables:
-        write_parquet(tmp_path / f"{name}.parquet", pngs[:1], [0], ["cat", "dog"])
+        write_parquet(tmp_path / f"{name}.parquet", PNGS[:1], [0], ["cat", "dog"])
     dataset = load_dataset(str(tmp_path), tmp_path)
     assert (dataset.split, [sample.key for sample in dataset.samples]) == (
         split,
@@ -96,8 +86,8 @@ def test_of_tables_that_may_be_splits_it_is_said_what_is_taken(
     assert lines == [] if said is None else lines[0].startswith(said)
 
 
-def test_indices_need_names(tmp_path: Path, pngs: list[bytes]) -> None:
-    write_parquet(tmp_path / "a.parquet", pngs[:2], [0, 1])
+def test_indices_need_names(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", PNGS[:2], [0, 1])
     with pytest.raises(
         FairContextError, match=r"a.parquet/0: its label is '0'; name the classes, from 0, in classnames.txt"
     ):
@@ -107,7 +97,7 @@ def test_indices_need_names(tmp_path: Path, pngs: list[bytes]) -> None:
 
 
 def test_archives_are_measured_with_shards_that_join(
-    tmp_path: Path, pngs: list[bytes], tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     webdataset = pytest.importorskip("webdataset")
     folder = tmp_path / "mine"
@@ -116,7 +106,7 @@ def test_archives_are_measured_with_shards_that_join(
     for shard in range(2):
         with webdataset.TarWriter(str(folder / f"{shard:03}.tar")) as writer:
             for number in range(3):
-                sample = {"__key__": f"{number}", "png": pngs[3 * shard + number]}
+                sample = {"__key__": f"{number}", "png": PNGS[3 * shard + number]}
                 writer.write(sample | ({"cls": number % 2} if number or shard else {}))
     common = ["evaluate", "--datasets", "mine", "--root", str(tmp_path), "--methods", "zero_shot"]
     common += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
@@ -134,10 +124,10 @@ def test_archives_are_measured_with_shards_that_join(
     assert whole["label_index"].to_pylist() == [None, 1, 0, 0, 1, 0]
 
 
-def test_where_no_label_is_valid_json_it_is_said(tmp_path: Path, pngs: list[bytes]) -> None:
+def test_where_no_label_is_valid_json_it_is_said(tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
     with webdataset.TarWriter(str(tmp_path / "0.tar")) as writer:
-        writer.write({"__key__": "1", "png": pngs[0], "json": b'{"label": '})
+        writer.write({"__key__": "1", "png": PNGS[0], "json": b'{"label": '})
     with pytest.raises(
         FairContextError, match=r"no image has a label, .*; .*0.tar: no label is taken from 1.json: not v"
     ):

@@ -106,7 +106,7 @@ def save(path: Path, values: object) -> None:
         ("labels", np.zeros((20, 1), np.int64), "shape (20, 1) and type int64; must be 20 integers"),
         ("labels", np.full(20, 10), "labels are from 10 to 10, and the 10 classes that are named are 0 to 9"),
         ("labels", np.full(20, -1), "labels are from -1 to -1, and the 10 classes that are named are 0 to 9"),
-        ("labels", np.array([{}] * 20), "cannot be read as an array of NumPy: Object arrays cannot be loaded"),
+        ("labels", np.array([{}] * 20), "cannot be read as an array of NumPy: array can't be memory-mapped"),
     ],
 )
 def test_an_array_of_another_shape_or_type_is_one_line(name: str, values: object, message: str, cifar: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from faircontext.datasets.class_folders import class_folders
-from faircontext.datasets.inputs import find_images
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 from faircontext.names import FolderTruth, class_names, name_warnings, parse_labels, read_labels
+from made_inputs import find_images
 
 DISHES = ("cheese plate", "Crème brûlée", "straße", "cat")
 

@@ -1,10 +1,8 @@
 """Images as people name them: what is found under each kind of word, with which labels; one line for what is wrong."""
 
-import io
 import json
 import re
 import socket
-import tarfile
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,39 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from faircontext import FairContextError, load_image
 from faircontext.datasets import load_dataset
 from faircontext.datasets.containers import InputOptions
 from faircontext.datasets.inputs import Inputs, collect
+from made_inputs import pixels, png, write_images, write_tar
 
 NAMES = ("cat", "dog", "house")
-Draw = Callable[[str], bytes]
 
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def draw(make_image: Callable[..., np.ndarray], tmp_path: Path) -> Draw:
-    """Return a function that writes a picture below the current folder, and returns its bytes."""
-
-    def write(name: str) -> bytes:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(make_image(len(name), 20, 30)).save(path)
-        return path.read_bytes()
-
-    return write
-
-
-def png(make_image: Callable[..., np.ndarray], seed: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(make_image(seed, 20, 30)).save(file, "PNG")
-    return file.getvalue()
 
 
 def find(*words: str, listed: Sequence[str] = (), **options: Any) -> Inputs:
@@ -57,16 +35,6 @@ def find(*words: str, listed: Sequence[str] = (), **options: Any) -> Inputs:
 
 def labelled(found: Inputs) -> list[tuple[str, str | None]]:
     return [(sample.key, None if sample.label is None else NAMES[sample.label]) for sample in found.images]
-
-
-def write_tar(path: Path, files: dict[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
 
 
 # Patterns, lists, what is left out
@@ -83,9 +51,9 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
         ("a/000.png a/001.png a/002.png", "a/{000..002}.png", "a/000.png a/001.png a/002.png"),
     ],
 )
-def test_what_a_pattern_names(files: str, word: str, keys: str, draw: Draw) -> None:
+def test_what_a_pattern_names(files: str, word: str, keys: str) -> None:
     for name in files.split():
-        Path(name).touch() if name.endswith("txt") else draw(name)
+        Path(name).touch() if name.endswith("txt") else write_images(Path(), name)
     assert [key for key, _ in labelled(find(word))] == keys.split()
 
 
@@ -121,7 +89,7 @@ REFUSED = {
     "other columns": (
         "a.csv",
         of("a.csv", "x,y\n1,2\n"),
-        "a.csv: has no column path or file_name, but x, y; name the o",
+        "a.csv: has no column path or file_name, but x, y; name one",
     ),
     "not an object": ("a.jsonl", of("a.jsonl", '{"path": "1.png"}\n[1]\n'), "a.jsonl, line 2: is no JSON object"),
     "cut JSON": ("a.jsonl", of("a.jsonl", '{"path": "1.png"}\n{"file'), "a.jsonl, line 2: is no JSON object"),
@@ -152,9 +120,9 @@ def test_without_webdataset_it_says_what_to_install(word: str, monkeypatch: pyte
         find(word)
 
 
-def test_what_a_list_names_may_be_of_any_kind(draw: Draw) -> None:
-    draw("cat/1.png")
-    draw("2.png")
+def test_what_a_list_names_may_be_of_any_kind() -> None:
+    write_images(Path(), "cat/1.png")
+    write_images(Path(), "2.png")
     found = find("-", listed=["cat/1.png\n", "missing.png\n", f"file://{Path.cwd()}/2.png\n"])
     assert labelled(found) == [
         ("cat/1.png", "cat"),
@@ -163,9 +131,9 @@ def test_what_a_list_names_may_be_of_any_kind(draw: Draw) -> None:
     ]
 
 
-def test_what_is_excluded_is_left_out_and_counted(draw: Draw) -> None:
+def test_what_is_excluded_is_left_out_and_counted() -> None:
     for name in ("cat/1.png", "cat/1_small.png", "old/2.png", "old/deep/3.png", "dog/old.png"):
-        draw(name)
+        write_images(Path(), name)
     found = find(".", exclude=("*_small.*", "old"))
     assert [key for key, _ in labelled(found)] == ["cat/1.png", "dog/old.png"]
     assert "left out by --exclude: 3 files" in found.warnings
@@ -179,14 +147,14 @@ def test_what_is_excluded_is_left_out_and_counted(draw: Draw) -> None:
         find(".", exclude=("",))
 
 
-def test_clutter_is_left_out_and_counted_everywhere(draw: Draw) -> None:
+def test_clutter_is_left_out_and_counted_everywhere() -> None:
     for name in ("a/1.png", "a/@eaDir/x.png", "a/#recycle/y.png", "a/.thumbnails/z.png", "a/__MACOSX/1.png"):
-        draw(name)
+        write_images(Path(), name)
     Path("a/Thumbs.db").touch()
     found = find("a")
     assert [key for key, _ in labelled(found)] == ["a/1.png"]
     assert found.warnings == ("left out: 5 files in #recycle, .thumbnails, @eaDir, Thumbs.db, __MACOSX",)
-    draw("a/b/2.png")
+    write_images(Path(), "a/b/2.png")
     assert [key for key, _ in labelled(find("a/*/*.png"))] == ["a/b/2.png"]
     assert find("a/*/*.png").warnings == ("left out: 3 files in #recycle, @eaDir, __MACOSX",)
 
@@ -195,9 +163,9 @@ def test_clutter_is_left_out_and_counted_everywhere(draw: Draw) -> None:
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "metadata.csv", "metadata.jsonl"])
-def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Draw) -> None:
+def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str) -> None:
     for key in ("photos/cat/1.png", "photos/cat/2.png", "photos/3.png"):
-        draw(key)
+        write_images(Path(), key)
     rows = [("cat/1.png", "dog"), ("3.png", "house"), ("gone.png", "cat"), ("cat/2.png", "snail")]
     if name.endswith("jsonl"):
         text = "".join(json.dumps({"file_name": path, "label": label, "more": 1}) + "\n" for path, label in rows)
@@ -215,17 +183,17 @@ def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Dra
     )
 
 
-def test_a_table_without_any_label_leaves_that_to_folders(draw: Draw) -> None:
-    draw("photos/cat/1.png")
+def test_a_table_without_any_label_leaves_that_to_folders() -> None:
+    write_images(Path(), "photos/cat/1.png")
     for text in ("path,label\ncat/1.png,\n", "path,text\ncat/1.png,a caption\n", "id,text\n1,2\n"):
         Path("photos/labels.csv").write_text(text)
         assert labelled(find("photos")) == [("photos/cat/1.png", "cat")]
     assert find("photos").warnings[0].startswith("no labels are taken from photos/labels.csv: has no column path or")
 
 
-def test_a_table_that_is_named_lists_the_images(draw: Draw) -> None:
+def test_a_table_that_is_named_lists_the_images() -> None:
     for key in ("photos/1.png", "photos/2.png", "photos/3.png"):
-        draw(key)
+        write_images(Path(), key)
     Path("photos/list.csv").write_text("picture,kind\n2.png,0\n1.png,dog\ngone.png,\n")
     found = find("photos/list.csv", image_column="picture", label_column="kind")
     assert labelled(found) == [("photos/2.png", "cat"), ("photos/1.png", "dog"), ("photos/gone.png", None)]
@@ -242,8 +210,8 @@ def test_a_table_that_is_named_lists_the_images(draw: Draw) -> None:
         (["photos/blank.csv", "photos/list.csv"], "dog"),
     ],
 )
-def test_tables_agree_on_an_image_that_several_list(words: list[str], label: str | None, draw: Draw) -> None:
-    draw("photos/1.png")
+def test_tables_agree_on_an_image_that_several_list(words: list[str], label: str | None) -> None:
+    write_images(Path(), "photos/1.png")
     Path("photos/blank.csv").write_text("path,label\n1.png,\n")
     Path("photos/list.csv").write_text("path,label\n1.png,dog\n")
     Path("photos/other.csv").write_text("path,label\n./1.png,cat\n")
@@ -255,8 +223,8 @@ def test_tables_agree_on_an_image_that_several_list(words: list[str], label: str
         find(*words)
 
 
-def test_a_column_that_is_asked_for_and_not_there_is_one_line(draw: Draw) -> None:
-    draw("photos/cat/1.png")
+def test_a_column_that_is_asked_for_and_not_there_is_one_line() -> None:
+    write_images(Path(), "photos/cat/1.png")
     for name in ("photos/labels.csv", "list.csv"):
         Path(name).write_text("path,class\nphotos/cat/1.png,dog\n")
     for words in (["photos"], ["list.csv"]):
@@ -274,8 +242,8 @@ def test_a_column_that_is_asked_for_and_not_there_is_one_line(draw: Draw) -> Non
     assert find("list.csv", label_column="class").warnings == ()
 
 
-def test_of_two_tables_in_a_folder_it_is_said_which_is_taken(draw: Draw) -> None:
-    draw("photos/1.png")
+def test_of_two_tables_in_a_folder_it_is_said_which_is_taken() -> None:
+    write_images(Path(), "photos/1.png")
     Path("photos/labels.csv").write_text("path,label\n1.png,dog\n")
     Path("photos/metadata.csv").write_text("file_name,label\n1.png,cat\n")
     said = "photos/labels.csv: is taken, and metadata.csv beside it is not read"
@@ -288,9 +256,9 @@ def test_of_two_tables_in_a_folder_it_is_said_which_is_taken(draw: Draw) -> None
 # Tar archives
 
 
-def test_archives_are_read_as_webdataset_writes_them(make_image: Callable[..., np.ndarray], tmp_path: Path) -> None:
+def test_archives_are_read_as_webdataset_writes_them(tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
-    pictures = [png(make_image, number) for number in range(5)]
+    pictures = [png(number) for number in range(5)]
     samples = [
         {"__key__": "0", "png": pictures[0], "cls": 2},
         {"__key__": "a/1", "png": pictures[1], "json": {"label": "dog"}},
@@ -311,22 +279,20 @@ def test_archives_are_read_as_webdataset_writes_them(make_image: Callable[..., n
         ("001.tar/dog/3.png", "dog"),
     ]
     for sample, number in zip(found.images, (0, 2, 4, 1, 3), strict=True):
-        assert np.array_equal(load_image(sample.path), make_image(number, 20, 30))
+        assert np.array_equal(load_image(sample.path), pixels(number))
     assert any("a caption of something" in line for line in found.truth_warnings)
 
 
-def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
-    make_image: Callable[..., np.ndarray],
-) -> None:
+def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read() -> None:
     pytest.importorskip("webdataset")
-    pictures = {f"{number}.png": png(make_image, number) for number in range(3)}
+    pictures = {f"{number}.png": png(number) for number in range(3)}
     whole = write_tar(Path("whole.tar"), pictures).read_bytes()
     Path("cut.tar").write_bytes(whole[: 512 + 2048 + 512 + 100])  # within the second member's bytes
     found = find("cut.tar")
     assert found.warnings == (
         "cut.tar: is cut short within 1.png; what came after it is missing; copy or pack it again",
     )
-    assert np.array_equal(load_image(found.images[0].path), make_image(0, 20, 30))
+    assert np.array_equal(load_image(found.images[0].path), pixels(0))
     size = len(pictures["1.png"])
     with pytest.raises(
         FairContextError, match=f"^cut.tar/1.png: the archive is cut short: it has 100 of the member's {size:,} "
@@ -340,9 +306,7 @@ def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_labels_in_json_that_is_not_valid_are_missing_and_said(
-    several: bool, make_image: Callable[..., np.ndarray]
-) -> None:
+def test_labels_in_json_that_is_not_valid_are_missing_and_said(several: bool) -> None:
     pytest.importorskip("webdataset")
     labels = {
         "1.json": b'{"label": "cat"}',
@@ -352,9 +316,9 @@ def test_labels_in_json_that_is_not_valid_are_missing_and_said(
         "4.cls": b"dog",  # goes before
         "5.json": b"[1]",  # valid, and says nothing of a class
     }
-    pictures = {f"{number}.png": png(make_image, number) for number in range(1, 6)}
+    pictures = {f"{number}.png": png(number) for number in range(1, 6)}
     write_tar(Path("a.tar"), dict(sorted((labels | pictures).items())))
-    found = find("a.tar", several=several)
+    found = find("a.tar", multi_label=several)
     cat, dog = (NAMES.index(name) for name in ("cat", "dog"))
     truths = [sample.labels if several else sample.label for sample in found.images]
     assert truths == ([(cat,), None, None, (dog,), None] if several else [cat, None, None, dog, None])
@@ -409,9 +373,9 @@ def test_what_is_taken_from_an_archive(case: str) -> None:
 
 
 @pytest.fixture
-def table(make_image: Callable[..., np.ndarray]) -> Path:
+def table() -> Path:
     """Five pictures in three row groups, as the library datasets writes them; one cell is empty."""
-    cells = [{"bytes": png(make_image, number), "path": f"{number}.png"} for number in range(5)]
+    cells = [{"bytes": png(number), "path": f"{number}.png"} for number in range(5)]
     cells[3]["bytes"] = None
     features = {"image": {"_type": "Image"}, "label": {"names": ["house", "snail", "cat"], "_type": "ClassLabel"}}
     facts = {"huggingface": json.dumps({"info": {"features": features}})}
@@ -422,12 +386,12 @@ def table(make_image: Callable[..., np.ndarray]) -> Path:
 
 
 @pytest.mark.usefixtures("table")
-def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray]) -> None:
+def test_a_parquet_table_is_read_row_by_row() -> None:
     found = find("data.parquet")
     labels = ["house", None, "cat", "cat", "house"]
     assert labelled(found) == [(f"data.parquet/{number}", label) for number, label in enumerate(labels)]
     for number in (4, 0, 1, 2):
-        assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
+        assert np.array_equal(load_image(found.images[number].path), pixels(number))
     with pytest.raises(
         FairContextError, match=r"^data.parquet/3: the cell holds no bytes, but the path 3.png: no such file$"
     ):
@@ -435,12 +399,12 @@ def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray
     assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image counts in no accuracy: 'snail'")
 
 
-def test_columns_of_parquet_are_chosen_or_missing(make_image: Callable[..., np.ndarray]) -> None:
-    pq.write_table(pa.table({"jpg": [png(make_image, 0)], "kind": ["dog"]}), "a.parquet")
+def test_columns_of_parquet_are_chosen_or_missing() -> None:
+    pq.write_table(pa.table({"jpg": [png(0)], "kind": ["dog"]}), "a.parquet")
     assert labelled(find("a.parquet", image_column="jpg", label_column="kind")) == [("a.parquet/0", "dog")]
     for options, said in (
-        ({}, "has no column 'image', but jpg, kind; name one with --image"),
-        ({"image_column": "jpg", "label_column": "class"}, "has no column 'class', but jpg, kind; name one with --lab"),
+        ({}, "has no column image, but jpg, kind; name one with --image"),
+        ({"image_column": "jpg", "label_column": "class"}, "has no column class, but jpg, kind; name one with --lab"),
         ({"image_column": "kind"}, "the column kind holds string and no bytes"),
     ):
         with pytest.raises(FairContextError, match=f"a.parquet: {said}"):
@@ -450,12 +414,12 @@ def test_columns_of_parquet_are_chosen_or_missing(make_image: Callable[..., np.n
         find("a.parquet")
 
 
-def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: Callable[..., np.ndarray]) -> None:
+def test_a_table_that_is_written_again_under_its_path_is_read_again() -> None:
     found = []
     for number in range(2):
-        pq.write_table(pa.table({"image": [png(make_image, number)] * (2 - number)}), "a.parquet")
+        pq.write_table(pa.table({"image": [png(number)] * (2 - number)}), "a.parquet")
         found.append(find("a.parquet").images)
-        assert np.array_equal(load_image(found[-1][0].path), make_image(number, 20, 30))
+        assert np.array_equal(load_image(found[-1][0].path), pixels(number))
     with pytest.raises(FairContextError, match=r"^a.parquet/1: the table has no such row any more$"):
         load_image(found[0][1].path)
 
@@ -463,16 +427,16 @@ def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: 
 # Other file systems
 
 
-def test_addresses_of_files_folders_and_patterns(make_image: Callable[..., np.ndarray]) -> None:
+def test_addresses_of_files_folders_and_patterns() -> None:
     memory = fsspec.filesystem("memory")
     files = ("cat/1.png", "cat/2.png", "dog/3.png", "@eaDir/4.png", ".hidden/5.png", "notes.txt")
     try:
         for number, name in enumerate(files):
-            memory.pipe(f"/photos/{name}", png(make_image, number))
+            memory.pipe(f"/photos/{name}", png(number))
         found = find("memory://photos", exclude=("2.*",))
         assert labelled(found) == [("memory:///photos/cat/1.png", "cat"), ("memory:///photos/dog/3.png", "dog")]
         assert found.warnings == ("left out: 1 file in @eaDir", "left out by --exclude: 1 file")
-        assert np.array_equal(load_image(found.images[1].path), make_image(2, 20, 30))
+        assert np.array_equal(load_image(found.images[1].path), pixels(2))
         assert len(find("memory://photos/cat/*.png").images) == 2
         assert [key for key, _ in labelled(find("memory://photos/dog/3.png"))] == ["memory:///photos/dog/3.png"]
         with pytest.raises(FairContextError, match=r"^memory://photos/x: no such file or folder$"):

@@ -3,21 +3,19 @@
 A row is an input; to hold another fault, add a row to `ROWS`.
 """
 
-import io
 import json
 import re
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from faircontext.cli import main
+from made_inputs import png, write_images, write_tar
 
 Build = Callable[[Path], None]
 """Writes an input into a folder."""
@@ -49,23 +47,11 @@ class Row:
     options: tuple[str, ...] = ()
 
 
-def png(number: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (20, 30), (40 * number, 90, 200 - 40 * number)).save(file, "PNG")
-    return file.getvalue()
-
-
-def images(folder: Path, *names: str) -> None:
-    for number, name in enumerate(names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(png(number))
-
-
 def table(text: str, name: str = "labels.csv", files: tuple[str, ...] = ("a.png", "b.png", "c.png")) -> Build:
     """Return what writes a table and its images; `HERE` stands for the folder."""
 
     def build(folder: Path) -> None:
-        images(folder, *files)
+        write_images(folder, *files)
         (folder / name).write_text(text.replace("HERE", str(folder.absolute())))
 
     return build
@@ -83,17 +69,9 @@ def parquet(labels: list[Any], kind: pa.DataType | None = None) -> Build:
     )
 
 
-def pack(archive: Path, members: Mapping[str, bytes], mode: Literal["w", "a"] = "w") -> None:
-    with tarfile.open(archive, mode) as file:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            file.addfile(info, io.BytesIO(content))
-
-
 def tar(*labels: str, name: str = "t.tar") -> Build:
     samples = [{f"{n}.png": png(n), f"{n}.cls": label.encode()} for n, label in enumerate(labels)]
-    return lambda folder: pack(folder / name, {end: content for each in samples for end, content in each.items()})
+    return lambda folder: write_tar(folder / name, {end: content for each in samples for end, content in each.items()})
 
 
 def joined(folder: Path) -> None:
@@ -103,7 +81,7 @@ def joined(folder: Path) -> None:
 
 def added(folder: Path) -> None:
     tar("cat", "dog")(folder)
-    pack(folder / "t.tar", {"0.png": png(2)}, "a")
+    write_tar(folder / "t.tar", {"0.png": png(2)}, "a")
 
 
 def twice_image(folder: Path) -> None:
@@ -112,7 +90,7 @@ def twice_image(folder: Path) -> None:
 
 
 def paths_alone(folder: Path) -> None:
-    images(folder, "a.png")
+    write_images(folder, "a.png")
     cells = [{"bytes": None, "path": "a.png"}, {"bytes": png(1), "path": None}]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     pq.write_table(pa.table({"image": pa.array(cells, kind), "label": ["dog", "eel"]}), folder / "t.parquet")
@@ -131,7 +109,7 @@ def titled(folder: Path) -> None:
 def sample(folder: Path, **texts: str) -> None:
     """Write an archive of one sample, whose names begin with `./` as `tar -C FOLDER .` has them, or not."""
     ends = {f"1.{end}": text.encode() for end, text in texts.items()}
-    pack(folder / "t.tar", {"./1.png": png(0), **ends})
+    write_tar(folder / "t.tar", {"./1.png": png(0), **ends})
 
 
 FROM_1 = "labels may count from 1: they run from 1 to 2 for 3 class names"
@@ -251,13 +229,13 @@ ROWS = {
     "class names in Parquet": Row(titled, {"0": 1, "1": 0}, given="t.parquet"),
     # Folders
     "two folders of one class": Row(
-        lambda folder: images(folder, "Cat/a.png", "cat/b.png", "dog/c.png"),
+        lambda folder: write_images(folder, "Cat/a.png", "cat/b.png", "dog/c.png"),
         {"a.png": None, "b.png": None, "c.png": 1},
         "mine: the folders Cat, cat are of one class, 0 cat; join them",
         own=True,
     ),
     "numbered parts": Row(
-        lambda folder: images(folder, "00000/a.png", "00001/b.png"), {"a.png": None}, "numbered parts", own=True
+        lambda folder: write_images(folder, "00000/a.png", "00001/b.png"), {"a.png": None}, "numbered parts", own=True
     ),
     # Cells of Parquet
     "another usual column": Row(

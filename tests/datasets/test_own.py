@@ -63,6 +63,21 @@ def test_a_mistake_in_a_table_names_its_line(text: str, message: str, tmp_path: 
         load_dataset("mine", tmp_path)
 
 
+SEVERAL = [
+    ("path,label\na.png,cat\na.png,dog\n", r"labels.csv, line 3: a.png is there twice, first in line 2; write all its"),
+    ("path,label,class_name\na.png,0;1,cat\n", r"labels.csv, line 2: has 2 labels and 1 class names; name each"),
+    ("path,label\na.png,\n", r"mine: no image has a label, and there is no classnames.txt; "),
+    ("path,label,class_name\na.png,0;x,cat;dog\n", r"labels.csv, line 2: the label 'x' is no class; count from 0"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), SEVERAL)
+def test_a_mistake_in_several_labels_names_its_line(text: str, message: str, tmp_path: Path) -> None:
+    table(tmp_path / "mine", text, names=None)
+    with pytest.raises(FairContextError, match=message):
+        load_dataset("mine", tmp_path, multi_label=True)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -7,11 +7,11 @@ import pytest
 from coop_trees import draw
 from faircontext.datasets.check import check_dataset
 from faircontext.datasets.class_folders import class_folders
-from faircontext.datasets.inputs import find_images
 from faircontext.datasets.layouts import read_imagenet
 from faircontext.datasets.load import load_dataset
 from faircontext.errors import ArgumentError
 from faircontext.names import FolderTruth, name_warnings
+from made_inputs import find_images
 
 THREE = ("cat", "dog", "eel")
 

@@ -161,7 +161,7 @@ def test_where_images_lie(tmp_path: Path) -> None:
     assert reasons.keys() == {"t.parquet/2", "00002", "no.tar/1.png"}
     assert Place("").find(["a.tar/1.png"]) == ({}, {"a.tar/1.png": "the run does not say where its images are"})
     assert Place(str(tmp_path)).find(["7.png"]) == ({}, {"7.png": "no such file"})
-    assert "has no column 'image'" in Place(str(tmp_path)).find(["t.parquet/1"])[1]["t.parquet/1"]
+    assert "has no column image" in Place(str(tmp_path)).find(["t.parquet/1"])[1]["t.parquet/1"]
 
 
 @pytest.mark.usefixtures("inputs")

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -112,63 +111,14 @@ def test_a_service_that_is_not_there_is_tried_again_and_named() -> None:
             client.classify([__file__], NAMES)
 
 
-@contextmanager
-def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Answer requests in another thread, and yield the address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-class Busy(BaseHTTPRequestHandler):
-    """Is busy twice."""
-
-    sizes: list[int] = []  # noqa: RUF012 (of the class: a handler is made for each request)
-
-    def do_POST(self) -> None:
-        self.sizes.append(len(self.rfile.read(int(self.headers["Content-Length"]))))
-        busy = len(self.sizes) < 3
-        body = b'{"error": {"field": "images", "message": "busy"}}' if busy else b'{"answers": [{"path": "00.jpg"}]}'
-        self.send_response(429 if busy else 200)
-        if busy:
-            self.send_header("Retry-After", "0")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def busy() -> Iterator[str]:
-    Busy.sizes.clear()
-    with answering(Busy) as url:
-        yield url
-
-
-def test_a_busy_service_is_asked_again_with_the_whole_photo(busy: str, sent: list[Path]) -> None:
-    with Client(busy) as client:
-        assert client.classify(sent[:1], NAMES) == [{"path": "00.jpg"}]
-    assert len(Busy.sizes) == 3
-    assert len(set(Busy.sizes)) == 1
-    assert Busy.sizes[0] > sent[0].stat().st_size
-    Busy.sizes.clear()
-    with Client(busy, retries=1) as client, pytest.raises(ServiceError, match="busy") as refused:
-        client.classify(sent[:1], NAMES)
-    assert refused.value.status == 429
-
-
 class Strange(BaseHTTPRequestHandler):
     """Answers each request with the next of some replies: a status, headers and a body."""
 
-    replies: list[tuple[int, dict[str, str], bytes]] = []  # noqa: RUF012 (see Busy)
+    replies: list[tuple[int, dict[str, str], bytes]] = []  # noqa: RUF012 (of the class: each request has a handler)
+    sizes: list[int] = []  # noqa: RUF012
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.sizes.append(len(self.rfile.read(int(self.headers["Content-Length"]))))
         status, headers, body = self.replies.pop(0)
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -182,8 +132,13 @@ class Strange(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def strange() -> Iterator[str]:
-    with answering(Strange) as url:
-        yield url
+    """The address of a service that answers as `Strange.replies` say."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Strange) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
 
 
 OTHERS = ("[1]", "{}", '{"a": 1}', '{"answers": 3}', '{"answers": []}', '{"answers": [1]}', "null", "<html>")
@@ -200,6 +155,21 @@ def test_answers_that_are_none_are_one_error(strange: str, sent: list[Path], sta
         assert (refused.value.status, refused.value.field) == (status, "")
         with pytest.raises(ServiceError, match=f"^{strange}/v1/explain: status {status} with none of"):
             client.explain(sent[0], NAMES)
+
+
+def test_a_busy_service_is_asked_again_with_the_whole_photo(strange: str, sent: list[Path]) -> None:
+    busy = (429, {"Retry-After": "0"}, b'{"error": {"field": "images", "message": "busy"}}')
+    Strange.sizes.clear()
+    Strange.replies[:] = [busy, busy, (200, {}, b'{"answers": [{"path": "00.jpg"}]}')]
+    with Client(strange) as client:
+        assert client.classify(sent[:1], NAMES) == [{"path": "00.jpg"}]
+    assert len(Strange.sizes) == 3
+    assert len(set(Strange.sizes)) == 1
+    assert Strange.sizes[0] > sent[0].stat().st_size
+    Strange.replies[:] = [busy, busy]
+    with Client(strange, retries=1) as client, pytest.raises(ServiceError, match="busy") as refused:
+        client.classify(sent[:1], NAMES)
+    assert refused.value.status == 429
 
 
 def test_a_busy_service_may_say_until_when(strange: str, sent: list[Path]) -> None:

@@ -1,7 +1,7 @@
 from .check import Report as Report, check_dataset as check_dataset, check_present as check_present
 from .collages import Collages as Collages, cells_of as cells_of, write_collages as write_collages
 from .containers import InputOptions as InputOptions
-from .inputs import Inputs as Inputs, collect as collect, find_images as find_images
+from .inputs import Inputs as Inputs, collect as collect
 from .listing import ImageList as ImageList
 from .load import load_dataset as load_dataset
 from .spec import (

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.folder import absence, passed_over
+from faircontext.datasets.folder import passed_over
 from faircontext.datasets.load import check_hint, load_dataset
 from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, expand, known_name, locate
 from faircontext.errors import (
@@ -39,14 +39,16 @@ class Report:
 
 def check_present(dataset: Dataset, partial: bool) -> None:
     """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
-    absent = dataset.listed - len(dataset.samples)
+    absent, listed = dataset.listed - len(dataset.samples), dataset.listed
     if not dataset.samples or (absent and not partial):
+        share = f"{absent:,} of {listed:,} images are not" if dataset.samples else f"none of its {listed:,} images is"
+        example = f", for example {dataset.missing[0]}" if dataset.missing else ""
         fix = "; complete it, or measure on those that are there with --partial" if dataset.samples else ""
-        raise ArgumentError(f"{absence(dataset.name, dataset.folder, dataset.missing, absent, dataset.listed)}{fix}")
+        raise ArgumentError(f"{dataset.name}: {share} in {dataset.folder}{example}{passed_over(dataset.folder)}{fix}")
 
 
 def check_dataset(
-    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, several: bool = False
+    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, multi_label: bool = False
 ) -> Report:
     """Look at a data set on disk.
 
@@ -56,7 +58,7 @@ def check_dataset(
         split: see `load_dataset`.
         read: whether every image is decoded; without it files are only looked for, and empty ones found.
         partial: whether missing images are no problem, as for `evaluate --partial`.
-        several: see `load_dataset`.
+        multi_label: see `load_dataset`.
 
     Raises:
         ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
@@ -64,17 +66,17 @@ def check_dataset(
     if locate(name, root) in CORRUPTED and name.count(":") < 2:
         return _check_parts(name, root, split, read, partial)
     try:
-        dataset = load_dataset(name, root, split, several)
+        dataset = load_dataset(name, root, split, multi_label)
     except FairContextError as error:
         return Report((), (str(error).removesuffix(check_hint(known_name(name) or name, root)),), False)
     label_sets = [sample.label_set or () for sample in dataset.samples]
-    labels = {label for own in label_sets for label in own}
+    labels = {label for label_set in label_sets for label in label_set}
     empty = [title for label, title in enumerate(dataset.names) if label not in labels]
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [
         f"found: {dataset.layout}",
         f"{counted(len(dataset.names), 'class')}, {len(labels)} with images; in this order: {first}, ...",
-        *name_warnings(dataset.names, several),
+        *name_warnings(dataset.names, multi_label),
         _count(dataset, split),
     ]
     absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)

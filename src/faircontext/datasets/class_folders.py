@@ -10,7 +10,7 @@ from faircontext.datasets.folder import NAMES, Walk, folders_in, holds_images, i
 from faircontext.datasets.spec import Sample, imagenet_names, imagenet_wnids
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import FolderTruth, are_shards, count_from_one, natural, read_labels
+from faircontext.names import FolderTruth, are_shards, natural, read_labels
 
 WNID = re.compile(r"n\d{8}")
 _FORMS = {
@@ -60,23 +60,23 @@ def find_class_folders(folder: Path, split: str, seen: set[Path] | None = None) 
     filled = _filled(folder)
     others = [entry.name for entry, part in filled.items() if part is None]
     # Only its first class folders are looked at: training images may be many.
-    held = {part for entry, part in filled.items() if part in _ORDER and any(map(holds_images, folders_in(entry)))}
+    parts = {part for entry, part in filled.items() if part in _ORDER and any(map(holds_images, folders_in(entry)))}
     for part in _ORDER.get(split, _ORDER["test"]):
-        if held == {part} and len(others) > 1:
+        if parts == {part} and len(others) > 1:
             continue
         named = sorted((e for e in filled if filled[e] == part), key=lambda e: (e.name != part, e.is_symlink()))
-        inner = {e: find_class_folders(e, split if part == "images" else part, seen) for e in named}
-        if there := {entry: class_dirs for entry, class_dirs in inner.items() if class_dirs is not None}:
-            return _choose(folder, part, there, others)
-    return ClassFolders(folder, "all") if others and len(held) < 2 else None
+        below = {e: find_class_folders(e, split if part == "images" else part, seen) for e in named}
+        if candidates := {entry: class_dirs for entry, class_dirs in below.items() if class_dirs is not None}:
+            return _choose(folder, part, candidates, others)
+    return ClassFolders(folder, "all") if others and len(parts) < 2 else None
 
 
 def choose_table(tables: Sequence[Path], split: str) -> tuple[Path, str]:
     """Return which of the tables in folders beside each other is of a split, and that split, see `ClassFolders`."""
     parts = {table: split_of(table.parent.name) for table in tables}
     for part in _ORDER.get(split, _ORDER["test"]) if len(tables) > 1 or None not in parts.values() else ():
-        if (found := [table for table in tables if parts[table] == part]) and len(found) == 1:
-            return found[0], "all" if part == "images" else part
+        if (of_part := [table for table in tables if parts[table] == part]) and len(of_part) == 1:
+            return of_part[0], "all" if part == "images" else part
     if len(tables) > 1 or None not in parts.values():
         ways = " or ".join(_as_named(table.parent) for table in tables)
         raise ArgumentError(f"{tables[0].parent.parent}: tables lie in several folders; name the one to take: {ways}")
@@ -133,8 +133,8 @@ def split_hint(folder: Path) -> str:
     if not splits:
         return ""
     if len(splits) < len(filled):
-        taken = find_class_folders(folder, "test")
-        if taken is None or taken.split == "all":
+        default = find_class_folders(folder, "test")
+        if default is None or default.split == "all":
             return ""
     seen: set[Path] = set()
     inner = [find_class_folders(entry, part, seen) for entry, part in splits.items()]
@@ -229,38 +229,32 @@ def _match(folders: Sequence[Path], names: Sequence[str], where: Path) -> tuple[
     Where neither names nor positions tell the class of each folder, and there is a name for each, they are in order.
     """
     truth = FolderTruth(names, (folder / "x" for folder in folders))
-    found = [truth.labels[folder] for folder in folders]
+    known = [truth.labels[folder] for folder in folders]
     if truth.shared:
         raise ArgumentError(truth.shared[0])
     if truth.shards:
         _check_no_shards(where.parent, [folder.name for folder in folders], len(names))
-    labels = [label for label in found if label is not None]
-    warning = ""
+    labels = [label for label in known if label is not None]
+    warnings = list[str]()
     if len(labels) == len(folders):
-        if truth.numbered:
-            odd = count_from_one(labels, names)
-            warning = f"class folders are positions in {NAMES}, from 0: {_pairs(folders, labels, names)}"
-            warning += f"; they may count from 1: {odd}" if odd else ""
+        warnings = truth.warnings() if truth.numbered else []
     elif len(names) == len(folders):
         labels = [*range(len(folders))]
-        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folders, labels, names)}"
+        pairs = and_more([f"{folder.name} = {name}" for folder, name in zip(folders, names, strict=True)])
+        warnings = [f"class names are from {NAMES}, in the order of the folders: {pairs}"]
     else:
         raise ArgumentError(
             f"{where}: {counted(len(names), 'name')} for {len(folders)} class folders, which are named otherwise; give "
             "one for each, a line each, in order"
         )
     # A folder that has the name of one class is not taken for another one because of its position.
-    if any(one not in (None, other) for one, other in zip(found, labels, strict=True)):
-        strange = folders[found.index(None)].name
+    if any(known_label not in (None, other) for known_label, other in zip(known, labels, strict=True)):
+        strange = folders[known.index(None)].name
         raise ArgumentError(
             f"{where}: class folder {strange} is named after none of its {len(names)} names, but "
-            f"{len(found) - found.count(None)} others are; name all folders so, or none"
+            f"{len(known) - known.count(None)} others are; name all folders so, or none"
         )
-    return labels, [warning] if warning else []
-
-
-def _pairs(folders: Sequence[Path], labels: Sequence[int], names: Sequence[str]) -> str:
-    return and_more([f"{folder.name} = {names[label]}" for folder, label in zip(folders, labels, strict=True)])
+    return labels, warnings
 
 
 def depth_warnings(keys: Iterable[str]) -> list[str]:

@@ -9,14 +9,13 @@ import os
 import re
 import tarfile
 from array import array
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from itertools import accumulate, chain, repeat
+from itertools import chain, count, repeat
 from math import prod
 from pathlib import Path
 from posixpath import normpath
@@ -24,7 +23,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from faircontext.datasets.folder import Listing, Walk, clean_key, folders_in, holds_images
+from faircontext.datasets.folder import Listing, Walk, clean_key, folders_in, holds_images, is_there
 from faircontext.datasets.label_encoder import (
     LABEL_COLUMNS,
     SEPARATOR,
@@ -34,13 +33,13 @@ from faircontext.datasets.label_encoder import (
     column_of_labels,
     label_in,
 )
-from faircontext.datasets.layouts import picture_rows
+from faircontext.datasets.layouts import rows_of_array
 from faircontext.datasets.listing import ImageList, short_digest
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, and_more, counted, first_reason, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.perturbations import parse_corruptions
-from faircontext.sources import ArrayRow, Cell, Member, Remote, Source, is_address
+from faircontext.sources import Cell, Member, Remote, Source, is_address
 
 TABLE = "labels.csv"
 LABELS = (TABLE, "metadata.csv", "metadata.jsonl")
@@ -70,13 +69,13 @@ class InputOptions:
         exclude: patterns of what is left out, see `Exclusion`.
         image_column: of tables, where it has no usual name.
         label_column: the same.
-        several: whether an image may have several labels, see `label_words`.
+        multi_label: whether an image may have several labels, see `label_words`.
     """
 
     exclude: tuple[str, ...] = ()
     image_column: str | None = None
     label_column: str | None = None
-    several: bool = False
+    multi_label: bool = False
 
 
 class NoListError(ArgumentError):
@@ -133,25 +132,25 @@ class Reader:
             column, rows = _open_table(table, self.options, labelled)
         except ArgumentError as error:
             raise NoListError(str(error)) from None
-        found, lines, digests = (ImageList(), ImageList()), (array("L"), array("L")), (array("Q"), array("Q"))
+        lists, lines, digests = (ImageList(), ImageList()), (array("L"), array("L")), (array("Q"), array("Q"))
         for line, pairs in rows:
             row, where = dict(pairs), f"{table}, line {line}"
             if not isinstance(written := row.get(column), str) or not written.strip():
                 raise ArgumentError(f"{where}: has no path in its column {column}")
-            label, title = label_in(row, self.options.label_column, self.options.several)
+            label, title = label_in(row, self.options.label_column, self.options.multi_label)
             key, source = locate(written, where)
             absent = source is None
-            found[absent].append(Sample.of(key, source or Path(key), self.encoder.add(label, where, title)))
+            lists[absent].append(Sample.of(key, source or Path(key), self.encoder.add(label, where, title)))
             lines[absent].append(line)
             digests[absent].append(short_digest(key))
-        for images, places, names in zip(found, lines, digests, strict=True):
+        for images, lines_of_list, names in zip(lists, lines, digests, strict=True):
             if (twice := images.labelled_twice(names)) is not None:
-                several = f"write all its labels in one cell, with {SEPARATOR} between"
+                in_one_cell = f"write all its labels in one cell, with {SEPARATOR} between"
                 raise ArgumentError(
-                    f"{table}, line {places[twice[1]]}: {images[twice[1]].key} is there twice, first in line "
-                    f"{places[twice[0]]}; {several if self.options.several else 'list it once'}"
+                    f"{table}, line {lines_of_list[twice[1]]}: {images[twice[1]].key} is there twice, first in line "
+                    f"{lines_of_list[twice[0]]}; {in_one_cell if self.options.multi_label else 'list it once'}"
                 )
-        return ListedImages(*found, digests[0])
+        return ListedImages(*lists, digests[0])
 
     def packed(self, path: Path) -> Iterator[Sample]:
         """Return the images in a tar archive or, for any other extension, a Parquet table, in its order.
@@ -163,27 +162,19 @@ class Reader:
 
     def _parquet(self, table: Path) -> Iterator[Sample]:
         """Yield the images of a Parquet table: a row each, known by the table's name and the row's number from 0."""
-        asked, several, number = self.options.label_column, self.options.several, 0
         with _open_parquet(table) as file:
-            schema = file.schema_arrow
-            image = _image_column(table, schema, self.options.image_column)
-            if (label := column_of_labels(schema.names, asked, several)) is not None:
-                _check_once(table, label, schema, "label")
-            names = _hugging_face_names(schema, label)
-            wanted = [label or SEVERAL, "class_name"] if label == "label" and not names else [label or SEVERAL]
-            wanted = [name for name in wanted if schema.names.count(name) == 1]
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, wanted).to_pylist() if wanted else repeat({})
-                for row, cells in zip(range(file.metadata.row_group(group).num_rows), rows, strict=False):
-                    cell = Cell(str(table), image, group, row, number)
-                    value, title = label_in(cells, asked, several)
-                    yield Sample.of(str(cell), cell, self.encoder.add(_named(value, names), str(cell), title))
-                    number += 1
+            image, label = _columns_of_parquet(table, file.schema_arrow, self.options)
+            names = _hugging_face_names(file.schema_arrow, label)
+            columns = {label or SEVERAL, *(["class_name"] if label == "label" and not names else [])}
+            rows = _rows_of_parquet(file, [name for name in file.schema_arrow.names if name in columns])
+            for cell, row in zip(_cells(table, file, image), rows, strict=False):
+                value, title = label_in(row, self.options.label_column, self.options.multi_label)
+                yield Sample.of(str(cell), cell, self.encoder.add(_named(value, names), str(cell), title))
 
     def _tar(self, archive: Path) -> Iterator[Sample]:
         """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
 
-        Every picture of a sample is an image. A file that might say a label and is not read as one is a note.
+        Each image file of a sample is an image of its own. A file that might say a label and is not read is a note.
         """
         _need_webdataset(str(archive))
         from webdataset.tariterators import group_by_keys
@@ -205,7 +196,7 @@ class Reader:
                     names.append(short_digest(normpath(value.name)))
                     yield Sample.of(str(value), value, self.encoder.add(label, str(value), title))
         if len(np.unique(names)) < len(names):  # not beside each other, as `tar -r` adds a file once more
-            counts = Counter(normpath(picture.name) for picture in _pictures(archive))
+            counts = Counter(normpath(image.name) for image in _images_of_tar(archive))
             raise _twice(archive, counts.most_common(1)[0][0])
         self.notes += [f"{archive}: {line}" for line in unread.lines()]
 
@@ -214,20 +205,20 @@ class Reader:
 
         Its `cls` goes before a column of labels in its `json`, and that before its `txt`; what is blank comes last.
         """
-        said = {end: value for end, value in sample.items() if isinstance(value, bytes)}
+        texts = {end: value for end, value in sample.items() if isinstance(value, bytes)}
         fields, title = None, ""
-        if "json" in said and not said.get("cls", b"").strip():
+        if "json" in texts and not texts.get("cls", b"").strip():
             try:
-                fields = json.loads(said["json"])
+                fields = json.loads(texts["json"])
             except (ValueError, RecursionError):
                 unread.invalid.append(f"{sample['__key__']}.json")
-        found, title = label_in(fields if isinstance(fields, dict) else {}, None, self.options.several)
-        order = (said.get("cls"), None if found is UNREAD else found, said.get("txt"), found)
+        in_json, title = label_in(fields if isinstance(fields, dict) else {}, None, self.options.multi_label)
+        order = (texts.get("cls"), None if in_json is UNREAD else in_json, texts.get("txt"), in_json)
         labels = [value for value in order if value is not None]
         label = next((value for value in labels if not isinstance(value, str | bytes) or value.strip()), None)
         label = next(iter(labels), None) if label is None else label
         unread.take(sample, label)
-        return label, title if label is found else ""
+        return label, title if label is in_json else ""
 
 
 def anywhere(table: Path) -> Locate:
@@ -259,48 +250,70 @@ def below(table: Path, strict: bool = False) -> Locate:
     return locate
 
 
-def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
-    """Return the table that says of which class the images of a folder are, and a line where there are others."""
-    tables = [folder / name for name in LABELS if (folder / name).is_file()]
-    others = and_more([table.name for table in tables[1:]])
-    return next(iter(tables), None), [f"{tables[0]}: is taken, and {others} beside it is not read"] if others else []
+def tables_of(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the tables that say of which class the images of a folder are, and a line for what is not read.
 
-
-def tables_below(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the tables one folder below, as of splits, and a line where they are not read.
-
-    They are not where images lie in other folders beside them too. None is looked for where a table lies in the folder.
+    There is the one in the folder, or else those one folder below, as of splits. The latter are not read where images
+    lie in other folders beside them too.
     """
-    if tables_in(folder)[0] is not None:
-        return [], []
-    found = {entry: tables_in(entry)[0] for entry in folders_in(folder)}
-    tables = [table for table in found.values() if table is not None]
-    if tables and (other := next((e for e, table in found.items() if table is None and holds_images(e)), None)):
-        names = and_more([str(table) for table in tables])
+    if tables := _tables_in(folder):
+        return tables[:1], _not_read(tables)
+    by_folder = {entry: _tables_in(entry) for entry in folders_in(folder)}
+    first = [tables[0] for tables in by_folder.values() if tables]
+    if first and (other := next((e for e, tables in by_folder.items() if not tables and holds_images(e)), None)):
+        names = and_more([str(table) for table in first])
         return [], [f"{names}: no labels are taken from it, as {other.name} beside it has images and no table"]
-    return tables, []
+    return first, [line for tables in by_folder.values() for line in _not_read(tables)]
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    return [folder / name for name in LABELS if is_there(folder / name)]
+
+
+def _not_read(tables: Sequence[Path]) -> list[str]:
+    others = and_more([table.name for table in tables[1:]])
+    return [f"{tables[0]}: is taken, and {others} beside it is not read"] if others else []
+
+
+def _choose_columns(
+    table: Path, names: Sequence[str], options: InputOptions, usual: Sequence[str]
+) -> tuple[str, str | None]:
+    """Return the columns of images, or of their paths, and of labels; the latter may be missing.
+
+    Args:
+        table: the file.
+        names: of its columns.
+        options: how it is read.
+        usual: names of the column of images.
+
+    Raises:
+        ArgumentError: there is no such column, or it is there twice.
+    """
+    image = options.image_column or next((name for name in usual if name in names), None)
+    label = column_of_labels(names, options.label_column, options.multi_label)
+    if twice := next((name for name in (image, label, *LABEL_COLUMNS, SEVERAL) if names.count(name or "") > 1), None):
+        raise ArgumentError(f"{table}: has the column {twice!r} twice; which of them counts?")
+    for column, option in ((image, "image"), (label or "", "label")):
+        if column is None or (column and column not in names):
+            fix = f"name one with --{option}-column"
+            fix = "put commas between columns" if any(mark in name for name in names for mark in ";\t") else fix
+            name_or_usual = column or " or ".join(usual[:2])
+            raise ArgumentError(f"{table}: has no column {name_or_usual}, but {and_more(names)}; {fix}")
+    assert image is not None
+    return image, label
 
 
 def _open_table(table: Path, options: InputOptions, labelled: bool) -> tuple[str, Iterator[_Row]]:
     """Return the column of paths of a table in text, and its rows; columns are looked at at once."""
-    in_json, asked = table.suffix.lower() == ".jsonl", options.label_column
+    in_json = table.suffix.lower() == ".jsonl"
     rows = _json_rows(table) if in_json else _csv_rows(table)
     if (first := next(rows, None)) is None:
         raise ArgumentError(f"{table}: has no rows; write one for each image")
     names = [name for name, _ in first[1]]
-    has = f"but {and_more(names)}"
-    path = options.image_column or next((name for name in _PATHS if name in names), None)
-    if path is None or path not in names:
-        fix = "name the one of paths with --image-column"
-        fix = "put commas between columns" if any(mark in name for name in names for mark in ";\t") else fix
-        raise ArgumentError(f"{table}: has no column {path or ' or '.join(_PATHS[:2])}, {has}; {fix}")
-    if twice := next((name for name in (path, *LABEL_COLUMNS, SEVERAL) if names.count(name) > 1), None):
-        raise ArgumentError(f"{table}: has the column {twice!r} twice; which of them counts?")
-    if asked is not None and asked not in names:
-        raise ArgumentError(f"{table}: has no column {asked}, {has}; name one with --label-column")
-    if labelled and not in_json and column_of_labels(names, asked, options.several) is None:
+    path, label = _choose_columns(table, names, options, _PATHS)
+    if labelled and not in_json and label is None:
         hint = f"its column {SEVERAL} is read with --multi-label" if SEVERAL in names else "call the one of labels so"
-        raise ArgumentError(f"{table}: has no column label or class_name, {has}; {hint}")
+        raise ArgumentError(f"{table}: has no column label or class_name, but {and_more(names)}; {hint}")
     return path, chain([first], rows)
 
 
@@ -361,30 +374,36 @@ def _open_parquet(table: Path) -> Iterator[Any]:
         with pq.ParquetFile(table) as file:
             yield file
     except (OSError, pa.ArrowException) as error:
-        said = first_reason(error).rstrip(".")
-        raise ArgumentError(f"{table}: is no Parquet table that can be read: {said}; copy or write it again") from None
+        reason = first_reason(error).rstrip(".")
+        raise ArgumentError(
+            f"{table}: is no Parquet table that can be read: {reason}; copy or write it again"
+        ) from None
 
 
-def _image_column(table: Path, schema: Any, asked: str | None) -> str:
+def _columns_of_parquet(table: Path, schema: Any, options: InputOptions) -> tuple[str, str | None]:
     import pyarrow as pa
 
-    column = asked or "image"
-    _check_once(table, column, schema, "image")
+    column, label = _choose_columns(table, schema.names, options, ("image",))
     kind = schema.field(column).type
     if pa.types.is_struct(kind):
         kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else kind
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)):
         raise ArgumentError(f"{table}: the column {column} holds {kind} and no bytes; name another with --image-column")
-    return column
+    return column, label
 
 
-def _check_once(table: Path, column: str, schema: Any, option: str) -> None:
-    if (count := schema.names.count(column)) > 1:
-        raise ArgumentError(f"{table}: has the column {column!r} twice; which of them counts?")
-    if not count:
-        raise ArgumentError(
-            f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
-        )
+def _cells(table: Path, file: Any, column: str) -> Iterator[Cell]:
+    """Yield where the images of a table lie, none of which is read."""
+    index = count()
+    for group in range(file.num_row_groups):
+        for row in range(file.metadata.row_group(group).num_rows):
+            yield Cell(str(table), column, group, row, next(index))
+
+
+def _rows_of_parquet(file: Any, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the cells of some columns by row; without any, empty rows without an end."""
+    groups = (file.read_row_group(group, columns).to_pylist() for group in range(file.num_row_groups))
+    return chain.from_iterable(groups) if columns else repeat({})
 
 
 def _named(value: Any, names: list[str]) -> Any:
@@ -451,13 +470,13 @@ class _UnreadLabels:
 
     def take(self, sample: Mapping[str, Any], label: object) -> None:
         """Look at a sample and the label that is read from it."""
-        key, pictures = sample["__key__"], [end for end, value in sample.items() if isinstance(value, Member)]
-        if not pictures and label is not None:
+        key, images = sample["__key__"], [end for end, value in sample.items() if isinstance(value, Member)]
+        if not images and label is not None:
             self._apart.append(short_digest(key))
-        elif pictures and label is None:
+        elif images and label is None:
             self._unlabelled.append(short_digest(key))
-            # "22.05.jpg" beside "22.05.cls", or beside one of another name, which no picture's own text has.
-            stems = {end.rpartition(".")[0] for end in pictures} - {""}
+            # "22.05.jpg" beside "22.05.cls", or beside one of another name, which no image's own text has.
+            stems = {end.rpartition(".")[0] for end in images} - {""}
             texts = (end.rpartition(".") for end, value in sample.items() if isinstance(value, bytes))
             ends = [f"{stem}.{end}" for stem, _, end in texts if stem in stems or (stem and end == "cls")]
             self._dotted += [f"{key}.{end}" for end in ends]
@@ -477,36 +496,36 @@ class _UnreadLabels:
         return lines
 
 
-def _pictures(archive: Path) -> Iterator[Member]:
+def _images_of_tar(archive: Path) -> Iterator[Member]:
     contents = (file["data"] for file in _members(archive, lambda _: None, Walk([])))
     return (content for content in contents if isinstance(content, Member))
 
 
 def _members(archive: Path, say: Callable[[str], None], walk: Walk) -> Iterator[dict[str, Any]]:
-    """Yield the files of an archive: pictures as where they lie, small text as its bytes, in WebDataset's form."""
-    places, unread = cache(lambda: _places(archive)), list[str]()
+    """Yield the files of an archive: images as where they lie, small text as its bytes, in WebDataset's form."""
+    offsets, unread = cache(lambda: _places(archive)), list[str]()
     try:
         size = archive.stat().st_size
         with tarfile.open(archive, "r:") as tar:
             for member in _headers(archive, tar, say):
                 if member.isdir() or not walk.keeps(member.name):
                     continue
-                if member.islnk() and (place := places().get(member.linkname)):
-                    member.type, (member.offset_data, member.size) = tarfile.REGTYPE, place
-                    places()[member.name] = place
+                if member.islnk() and (offset := offsets().get(member.linkname)):
+                    member.type, (member.offset_data, member.size) = tarfile.REGTYPE, offset
+                    offsets()[member.name] = offset
                 if not member.isreg() or member.issparse():
                     unread.append(member.name)
                     continue
-                suffix, whole = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
+                suffix, complete = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
                 value: Member | bytes | None = None
                 if suffix in image_extensions():
                     value = Member(str(archive), member.name, member.offset_data, member.size)
-                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and whole:
+                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and complete:
                     file = tar.extractfile(member)
                     value = b"" if file is None else file.read()
                 else:
                     walk.pass_over(member.name)
-                if not whole:
+                if not complete:
                     say(f"{archive}: is cut short within {member.name}; what came after it is missing; {_AGAIN}")
                 yield {"fname": normpath(member.name), "data": value, "__url__": str(archive)}
     except tarfile.ReadError as error:
@@ -571,7 +590,7 @@ class Place:
 
     Attributes:
         folder: that the names of images are below, empty where that is not known.
-        part: corruption and severity of a data set whose pictures may lie in arrays, as in `fog:3`; else empty.
+        part: corruption and severity of a data set whose images may lie in arrays, as in `fog:3`; else empty.
         image_column: of Parquet tables, None for `image`.
     """
 
@@ -598,14 +617,15 @@ class Place:
                 holder = next(self._holders(key), "")
                 inside.setdefault(holder, {})[key] = key[len(holder) :].lstrip("/") if holder else key
         for holder, names in inside.items():
+            wanted = {*names.values()}
             try:
-                found = self._within(holder, {*names.values()})
+                inner_sources = {name: source for name, source in self._within(holder) if name in wanted}
             except ArgumentError as error:
                 reasons |= dict.fromkeys(names, str(error))
                 continue
-            sources |= {key: found[name] for key, name in names.items() if name in found}
+            sources |= {key: inner_sources[name] for key, name in names.items() if name in inner_sources}
             reason = f"{Path(self.folder, holder)} has no such image any more" if holder or self.part else _GONE
-            reasons |= {key: reason for key, name in names.items() if name not in found}
+            reasons |= {key: reason for key, name in names.items() if name not in inner_sources}
         return sources, reasons
 
     def _holders(self, key: str) -> Iterator[str]:
@@ -615,23 +635,16 @@ class Place:
             if start.lower().endswith((".tar", ".parquet")) and Path(self.folder, start).is_file():
                 yield start
 
-    def _within(self, holder: str, names: Collection[str]) -> dict[str, Source]:
-        """Return where the images of an archive or a table lie, or of the array of a corruption."""
-        path, rows = Path(self.folder, holder), {name: int(name) for name in names if name.isdecimal()}
-        if not holder:
-            corruption = parse_corruptions([self.part])[0] if self.part else None
-            array_file = Path(self.folder, f"{corruption.name}.npy") if corruption else path
-            if corruption is None or not array_file.is_file():
-                return {}
-            held = picture_rows(array_file, corruption.severity)
-            return {name: ArrayRow(str(array_file), held[row]) for name, row in rows.items() if row < len(held)}
-        if path.suffix.lower() == ".tar":
-            return {picture.name: picture for picture in _pictures(path) if picture.name in names}
-        with _open_parquet(path) as file:
-            column = _image_column(path, file.schema_arrow, self.image_column)
-            starts = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
-        groups = {name: bisect_right(starts, row) - 1 for name, row in rows.items() if row < starts[-1]}
-        return {
-            name: Cell(str(path), column, group, rows[name] - starts[group], rows[name])
-            for name, group in groups.items()
-        }
+    def _within(self, holder: str) -> Iterator[tuple[str, Source]]:
+        """Yield what images are called in an archive, a table or the array of a corruption, and where they lie."""
+        path = Path(self.folder, holder)
+        if holder.lower().endswith(".tar"):
+            yield from ((member.name, member) for member in _images_of_tar(path))
+        elif holder:
+            with _open_parquet(path) as file:
+                options = InputOptions(image_column=self.image_column)
+                cells = _cells(path, file, _columns_of_parquet(path, file.schema_arrow, options)[0])
+                yield from ((str(cell.index), cell) for cell in cells)
+        for corruption in parse_corruptions([self.part] if self.part and not holder else []):
+            if corruption is not None and (array_file := Path(self.folder, f"{corruption.name}.npy")).is_file():
+                yield from rows_of_array(array_file, corruption.severity)

@@ -15,7 +15,7 @@ from faircontext.imagefiles import RAW_EXTENSIONS
 from faircontext.imageio import EXTENSIONS, image_extensions
 from faircontext.names import compose
 
-CLUTTER = frozenset(
+SYSTEM_FILES = frozenset(
     (
         # Windows: the bin of NTFS before Vista, that of all volumes since, restore points and indices, thumbnails. The
         # old bin of FAT, "Recycled" (Microsoft's article 136517), is not among them, as it may be a class.
@@ -47,7 +47,7 @@ _KINDS = {
 }
 
 OTHER_KINDS: Mapping[str, str] = {f".{end}": kind for kind, ends in _KINDS.items() for end in ends.split()}
-"""What a file is that shows or holds pictures and is passed over in a folder, by its extension."""
+"""What a file is that shows or holds images and is passed over in a folder, by its extension."""
 PACKED = tuple(end for end, kind in OTHER_KINDS.items() if kind == "to be unpacked first")
 """How archives end whose members cannot be read where they lie."""
 
@@ -109,7 +109,7 @@ class Walk:
         self._visited: dict[tuple[int, int], str] = {}
         self._link_met = False
         self._repeated: list[Path] = []
-        self._clutter, self._passed = Counter[str](), Counter[str]()
+        self._system_files, self._passed = Counter[str](), Counter[str]()
 
     def images(self, root: Path) -> Iterator[Path]:
         """Yield the images in a root and all below it that were not met before, sorted."""
@@ -131,12 +131,12 @@ class Walk:
                 pending.pop()
 
     def entries(self, folder: Path) -> list[Path]:
-        """Return what `list_entries` does, and count files in clutter and of other kinds."""
+        """Return what `list_entries` does, and count system files and files of other kinds."""
         return [*self._walk_entries(folder)]
 
     def _walk_entries(self, folder: Path) -> Iterator[Path]:
         for entry in _list(folder):
-            if is_clutter(entry.name):
+            if is_system_file(entry.name):
                 self.leave_out(entry.name, count_files(entry))
             elif not is_hidden(entry.name):
                 if _other_kind(entry.name) and not is_folder(entry):
@@ -144,14 +144,14 @@ class Walk:
                 yield entry
 
     def keeps(self, path: str) -> bool:
-        """Tell whether a file is neither hidden nor clutter, and count clutter.
+        """Tell whether a file is neither hidden nor a system's, and count those of systems.
 
         Args:
             path: below a folder, or in an archive, with `/` between its parts.
         """
         parts = [part for part in path.split("/") if part not in (".", "..")]
-        if clutter := next(filter(is_clutter, parts), None):
-            self.leave_out(clutter)
+        if system_file := next(filter(is_system_file, parts), None):
+            self.leave_out(system_file)
         return not any(map(is_hidden, parts))
 
     def pass_over(self, path: str) -> None:
@@ -159,9 +159,9 @@ class Walk:
         if kind := _other_kind(path):
             self._passed[kind] += 1
 
-    def leave_out(self, clutter: str, count: int = 1) -> None:
-        """Count files that lie in clutter, see `is_clutter`."""
-        self._clutter[clutter] += count
+    def leave_out(self, system_file: str, count: int = 1) -> None:
+        """Count files of a system, see `is_system_file`."""
+        self._system_files[system_file] += count
 
     def leads_back(self, root: Path) -> bool:
         """Tell whether a root is a link to a folder that another root visits, or to one above the roots."""
@@ -223,8 +223,8 @@ class Walk:
                 inside, skip = "the class folders", len(self._base.parts)
             links = and_more([Path(*link.parts[skip:]).as_posix() for link in self._repeated])
             lines.append(f"links into {inside}, whose images count once, are left out: {links}")
-        if count := self._clutter.total():
-            names = sorted(name for name, files in self._clutter.items() if files)
+        if count := self._system_files.total():
+            names = sorted(name for name, files in self._system_files.items() if files)
             lines.append(f"left out: {counted(count, 'file')} in {and_more(names)}")
         counts = []
         for kind in _KINDS:
@@ -246,15 +246,8 @@ def passed_over(folder: Path) -> str:
     return "".join(f"; {line}" for line in walk.warnings())
 
 
-def absence(name: str, folder: Path, missing: Sequence[str], absent: int, listed: int) -> str:
-    """Say how many images of a list are not in a folder, with an example, and what else is there."""
-    example = f", for example {missing[0]}" if missing else ""
-    share = f"none of its {listed:,} images is" if absent == listed else f"{absent:,} of {listed:,} images are not"
-    return f"{name}: {share} in {folder}{example}{passed_over(folder)}"
-
-
 def list_entries(folder: Path) -> list[Path]:
-    """Return what lies in a folder and is neither hidden nor clutter, integer names by value and before words."""
+    """Return what lies in a folder and is neither hidden nor a system's, integer names by value and before words."""
     return [entry for entry in _list(folder) if not is_hidden(entry.name)]
 
 
@@ -287,14 +280,14 @@ def is_folder(entry: Path) -> bool:
         raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
 
 
-def is_clutter(name: str) -> bool:
+def is_system_file(name: str) -> bool:
     """Tell whether a system has put something there, by its name."""
-    return name.casefold() in CLUTTER or _RECOVERED.fullmatch(name) is not None
+    return name.casefold() in SYSTEM_FILES or _RECOVERED.fullmatch(name) is not None
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether something is left out by its name, as hidden or as clutter."""
-    return name.startswith(".") or is_clutter(name)
+    """Tell whether something is left out by its name, as hidden or as a system's."""
+    return name.startswith(".") or is_system_file(name)
 
 
 def _other_kind(path: str) -> str:
@@ -328,11 +321,6 @@ def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
     return None if leaves or not path.strip() or not parts.parts or "\0" in path else str(parts)
 
 
-def roots_of(folder: Path) -> tuple[Path, ...]:
-    """Return the absolute names of a folder: with its links as they are, and with links followed."""
-    return Path(os.path.abspath(folder)), Path(os.path.realpath(folder))  # noqa: PTH100 (keeps links, unlike resolve)
-
-
 def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, str]:
     """Return, for each listed path whose file is there, the path of that file below the folder.
 
@@ -340,12 +328,12 @@ def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, st
     taken for slashes, an absolute path inside the folder is made relative, a name may be in another Unicode
     composition, and the extension may be missing where one image has that name.
     """
-    listing, files, taken = Listing(folder, where), dict[str, str](), dict[str, str]()
+    listing, files, keys = Listing(folder, where), dict[str, str](), dict[str, str]()
     for key in listed:
         if (file := listing.find(key)) is None:
             continue
-        if taken.setdefault(file, key) != key:
-            raise ArgumentError(f"{where}: {taken[file]!r} and {key!r} are one file, {file}; list it once")
+        if keys.setdefault(file, key) != key:
+            raise ArgumentError(f"{where}: {keys[file]!r} and {key!r} are one file, {file}; list it once")
         files[key] = file
     return files
 
@@ -359,7 +347,8 @@ class Listing:
     """
 
     def __init__(self, root: Path, where: str) -> None:
-        self._root, self._where, self.roots = root, where, roots_of(root)
+        self._root, self._where = root, where
+        self.roots = Path(os.path.abspath(root)), Path(os.path.realpath(root))  # noqa: PTH100 (links, and followed)
         self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
         self._entries = cache(self._read)
 
@@ -415,6 +404,7 @@ class Listing:
 
 def is_there(path: Path) -> bool:
     """Return whether a file of a data set is there."""
-    if os.path.lexists(path) and not path.is_file():
+    is_file = os.path.isfile(path)  # noqa: PTH113 (unlike Path's, it answers for a folder that may not be looked into)
+    if os.path.lexists(path) and not is_file:
         raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
-    return path.is_file()
+    return is_file

@@ -3,7 +3,7 @@
 import glob
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -19,10 +19,9 @@ from faircontext.datasets.containers import (
     anywhere,
     below,
     expand_braces,
-    tables_below,
-    tables_in,
+    tables_of,
 )
-from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_clutter
+from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_system_file
 from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import BLANK, NO_CLASS, Sample, Truth
@@ -32,7 +31,6 @@ from faircontext.names import FolderTruth
 from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
 _AS_USUAL = InputOptions()
-_NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
 @dataclass(frozen=True)
@@ -94,45 +92,19 @@ def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
             yield position, Path(sample.key)
 
 
-def find_images(
-    paths: Sequence[str], listed: Iterable[str] = (), say: Callable[[str], None] | None = None
-) -> list[Path]:
-    """Return the image files under some paths, without loading any.
-
-    Folders are searched recursively and sorted, each real folder once, see `Walk`; hidden files and folders, and those
-    of the system, are left out. A file that is named is always taken, whatever its extension.
-
-    Args:
-        paths: files, folders, or `-` for `listed`.
-        listed: lines of file names that stand for `-`.
-        say: takes what was left out, a line each.
-
-    Raises:
-        ArgumentError: a path does not exist, or there is no image at all.
-    """
-    finder = _Finder(paths, (), InputOptions(), files_only=True)
-    images = [Path(sample.path) for sample in finder.find(listed) if isinstance(sample.path, Path)]
-    if say is not None:
-        for line in finder.warnings():
-            say(line)
-    return images
-
-
 class _Finder:
     """Reads words one after the other."""
 
-    def __init__(
-        self, paths: Sequence[str], names: Sequence[str], options: InputOptions, files_only: bool = False
-    ) -> None:
+    def __init__(self, paths: Sequence[str], names: Sequence[str], options: InputOptions) -> None:
         if not paths:
-            raise ArgumentError(_NOTHING)
-        self._paths, self._options, self._files_only = paths, options, files_only
+            raise ArgumentError("give at least one image, folder, or - for file names on standard input")
+        self._paths, self._options = paths, options
         # Unlike Path's, this answers for names that cannot exist.
         self._folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
         self._exclusion = Exclusion(options.exclude)
         self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
         self._walks, self._tables = [self._walk], list[_TableLabels]()
-        self._reader = Reader(LabelEncoder(names, options.several), options, self._walk)
+        self._reader = Reader(LabelEncoder(names, options.multi_label), options, self._walk)
         self._read_table = False
         self.files: list[Path] = []
 
@@ -151,9 +123,8 @@ class _Finder:
             tables = all(path.lower().endswith(".parquet") for path in self._paths)
             looked = f"no images in {named}; " + ("no rows in it" if tables else f"looked for the extensions {looked}")
             raise ArgumentError("; ".join([looked, *self.warnings()]))
-        if not self._files_only:
-            self._reader.encoder.finish()
-            images.decode(self._reader.encoder.decode)
+        self._reader.encoder.finish()
+        images.decode(self._reader.encoder.decode)
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles(", ".join(map(str, self.files)))
 
@@ -161,9 +132,9 @@ class _Finder:
         lines = [line for walk in self._walks for line in walk.warnings()]
         lines += [*self._exclusion.warnings(), *self._reader.notes]
         columns = {"image": self._options.image_column, "label": self._options.label_column}
-        asked = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
-        unused = f"{' and '.join(asked)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
-        return [*lines, *([unused] if asked and not self._read_table else [])]
+        options = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
+        unused = f"{' and '.join(options)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
+        return [*lines, *([unused] if options and not self._read_table else [])]
 
     def truth_warnings(self) -> list[str]:
         return [*(table.warning() for table in self._tables), *self._reader.encoder.warnings()]
@@ -172,7 +143,7 @@ class _Finder:
         """Yield what a word of the command line names, in parts."""
         if word in self._folders:
             yield self._folder(Path(word), self._walk)
-        elif self._files_only or not word or "\0" in word or os.path.lexists(word):
+        elif not word or "\0" in word or os.path.lexists(word):
             yield self._file(_named_file(word))
         elif is_address(word):
             yield self._address(word)
@@ -186,47 +157,44 @@ class _Finder:
 
     def _folder(self, folder: Path, walk: Walk) -> Iterator[Sample]:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
-        tables, notes = ([], []) if self._files_only else tables_below(folder)
-        holders = () if self._files_only else (folder, *(table.parent for table in tables))
-        labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
+        tables, notes = tables_of(folder)
         self._reader.notes += notes
+        labels = {
+            table.parent: table_labels for table in tables if (table_labels := self._labels_in(table)) is not None
+        }
         skip = len(folder.parts)
         for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
             key = "/".join(path.parts[len(holder.parts) :])
             yield Sample.of(str(path), path, labels[holder].find(key) if holder in labels else None)
 
-    def _labels_in(self, folder: Path) -> "_TableLabels | None":
-        """Return the labels of the table that lies in a folder, if one gives any."""
-        table, others = tables_in(folder)
-        if table is None:
-            return None
+    def _labels_in(self, table: Path) -> "_TableLabels | None":
+        """Return the labels that a table in a folder gives, if it gives any."""
         try:
-            found = self._listed(table, below(table))
+            listed = self._listed(table, below(table))
         except NoListError as error:  # it may be there for something else
             if self._options.label_column is not None:
                 raise
             self._reader.notes.append(f"no labels are taken from {error}")
             return None
-        self._reader.notes += others
-        self._tables.append(_TableLabels(table, found))
+        self._tables.append(_TableLabels(table, listed))
         return self._tables[-1]
 
     def _listed(self, table: Path, locate: Locate) -> ListedImages:
         """Read a table; where it gives labels, an empty cell says that an image has none."""
         self._read_table = True
         self.files.append(table)
-        found = self._reader.listed(table, locate)
-        if found.images.labelled:
-            found.images.decode(lambda truth: BLANK if truth is None else truth)
-        return found
+        listed = self._reader.listed(table, locate)
+        if listed.images.labelled:
+            listed.images.decode(lambda truth: BLANK if truth is None else truth)
+        return listed
 
     def _file(self, path: Path) -> Iterable[Sample]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
-        if not self._files_only and path.name.lower().endswith(PACKED):
+        if path.name.lower().endswith(PACKED):
             raise ArgumentError(f"{path}: {COMPRESSED}")
-        if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
+        if suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             return self._kept([Sample(str(path), path, None)])
         if suffix in (".csv", ".jsonl"):
             return self._kept(self._listed(path, anywhere(path)).images)
@@ -244,23 +212,23 @@ class _Finder:
     def _pattern(self, pattern: str) -> Iterator[Sample]:
         """Yield the images, archives and tables that a pattern names, sorted; folders are searched."""
         paths = [Path(name) for name in sorted(glob.iglob(pattern, recursive=True))]  # noqa: PTH207 (of any depth)
-        asked, empty = Path(pattern), True
+        pattern_path, empty = Path(pattern), True
         folders = [path for path in paths if path.is_dir() and "**" not in pattern]  # "**" names what is in them too
         walk = Walk(folders, exclusion=self._exclusion)
         self._walks.append(walk)
         for path in paths:
-            found: Iterable[Sample] = ()
-            inner = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
-            if path in folders and is_clutter(path.name):
+            samples: Iterable[Sample] = ()
+            inner = "/".join(part for part in path.parts if part not in pattern_path.parts and not part.startswith("."))
+            if path in folders and is_system_file(path.name):
                 walk.leave_out(path.name, count_files(path))
             elif path in folders:
-                found = self._folder(path, walk)
+                samples = self._folder(path, walk)
             elif path.is_file() and walk.keeps(inner):  # what begins with a point has been asked for
                 if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
-                    found = self._file(path)
+                    samples = self._file(path)
                 else:
                     walk.pass_over(inner)
-            for image in found:
+            for image in samples:
                 empty = False
                 yield image
         if empty:
@@ -281,7 +249,7 @@ class _Finder:
                     yield self._name_in_list(name)
 
     def _name_in_list(self, name: str) -> Iterable[Sample]:
-        if not self._files_only and is_address(name):
+        if is_address(name):
             return self._address(name)
         path = Path(name)
         archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()
@@ -303,7 +271,7 @@ class _Finder:
 
 
 def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
-    """Return the names of images at an address, sorted, without hidden ones and clutter."""
+    """Return the names of images at an address, sorted, without hidden ones and system files."""
     if address.lower().endswith((*PACKED, ".tar", ".parquet", ".csv", ".jsonl")):
         raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
     if system.isfile(address):
@@ -332,9 +300,9 @@ def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
 class _TableLabels:
     """The labels that a table in a folder gives to images below it."""
 
-    def __init__(self, table: Path, found: ListedImages) -> None:
-        self._table, self._find, self._used = table, found.images.label_finder(found.digests), 0
-        self._missing = sum(sample.truth is not None for sample in found.missing)
+    def __init__(self, table: Path, listed: ListedImages) -> None:
+        self._table, self._find, self._used = table, listed.images.label_finder(listed.digests), 0
+        self._missing = sum(sample.truth is not None for sample in listed.missing)
 
     def find(self, key: str) -> Truth:
         """Return what the encoder gave for an image, known by its path below the folder."""

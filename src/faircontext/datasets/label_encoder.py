@@ -31,30 +31,31 @@ _OTHER_MARKS = ",|/\t"
 _MOST_STRANGE = 1000
 
 
-def column_of_labels(names: Collection[str], asked: str | None, several: bool) -> str | None:
+def column_of_labels(names: Collection[str], label_column: str | None, multi_label: bool) -> str | None:
     """Return the column of labels: the one that is asked for, or the first of the usual names; None where none is.
 
     Args:
         names: of all columns.
-        asked: for by the user, if any.
-        several: whether an image may have several labels.
+        label_column: asked for by the user, if any.
+        multi_label: whether an image may have several labels.
     """
-    usual = (SEVERAL, *LABEL_COLUMNS) if several else LABEL_COLUMNS
-    return asked or next((name for name in usual if name in names), None)
+    usual = (SEVERAL, *LABEL_COLUMNS) if multi_label else LABEL_COLUMNS
+    return label_column or next((name for name in usual if name in names), None)
 
 
-def label_in(row: Mapping[str, object], asked: str | None, several: bool) -> tuple[object, str]:
+def label_in(row: Mapping[str, object], label_column: str | None, multi_label: bool) -> tuple[object, str]:
     """Return the label of a row, `UNREAD` where it has labels that are not read, and what its class is called.
 
     Args:
         row: of a table, or the object of a `json` in an archive; what is empty may be missing.
-        asked: for by the user, see `column_of_labels`; else `class_name` beside `label` is what the class is called.
-        several: whether an image may have several labels.
+        label_column: asked for by the user, see `column_of_labels`; else `class_name` beside `label` is what the class
+            is called.
+        multi_label: whether an image may have several labels.
     """
-    column = column_of_labels(row, asked, several)
+    column = column_of_labels(row, label_column, multi_label)
     if column is None:
         return (None if row.get(SEVERAL) in (None, "", []) else UNREAD), ""
-    title = row.get("class_name") if column == "label" and asked is None else None
+    title = row.get("class_name") if column == "label" and label_column is None else None
     return row.get(column), title.strip() if isinstance(title, str) else ""
 
 
@@ -72,14 +73,14 @@ def _text(value: object, where: str) -> str:
     )
 
 
-def label_words(value: Any, where: str, several: bool) -> tuple[str, ...] | None:
+def label_words(value: Any, where: str, multi_label: bool) -> tuple[str, ...] | None:
     """Return the labels of a cell as texts; None where they are not known.
 
     Args:
         value: of the cell: a text, a number, or a list of these.
         where: it stands, for the message.
-        several: whether an image may have several labels: a text then has `;` between, and an empty one has none. If
-            not, a list is the text that would stand for it.
+        multi_label: whether an image may have several labels: a text then has `;` between, and an empty one has none.
+            If not, a list is the text that would stand for it.
 
     Raises:
         ArgumentError: it is something else.
@@ -87,9 +88,9 @@ def label_words(value: Any, where: str, several: bool) -> tuple[str, ...] | None
     value, listed = value.decode("utf-8", "replace") if isinstance(value, bytes) else value, isinstance(value, list)
     if not listed and (value is None or value != value):
         return None
-    items = value if listed else value.split(SEPARATOR) if several and isinstance(value, str) else [value]
+    items = value if listed else value.split(SEPARATOR) if multi_label and isinstance(value, str) else [value]
     words = tuple(text for text in (_text(item, where) for item in items) if text)
-    if several:
+    if multi_label:
         return words
     return (SEPARATOR.join(words),) if words else None
 
@@ -119,12 +120,12 @@ class LabelEncoder:
 
     Args:
         names: of the classes; empty where labels name them.
-        several: whether an image may have several labels.
-        own: whether names are the data set's own.
+        multi_label: whether an image may have several labels.
+        strict: whether names are the data set's own.
     """
 
-    def __init__(self, names: Sequence[str] = (), several: bool = False, own: bool = False) -> None:
-        self.names, self._several, self._own = tuple(names), several, own
+    def __init__(self, names: Sequence[str] = (), multi_label: bool = False, strict: bool = False) -> None:
+        self.names, self._multi_label, self._strict = tuple(names), multi_label, strict
         self._n, self._index = len(self.names), ClassIndex(self.names)
         self._words: dict[str | int, tuple[int, _Word]] = {}
         self._strange, self._positions = Counter[str](), Counter[str]()
@@ -146,19 +147,19 @@ class LabelEncoder:
         Raises:
             ArgumentError: it is no label, or its title is the name of another class.
         """
-        words = None if label is UNREAD else label_words(label, where, self._several)
+        words = None if label is UNREAD else label_words(label, where, self._multi_label)
         self._unread += label is UNREAD
         self._without += words == ()
         if words is None:
             return None
-        titles = [part for text in title.split(SEPARATOR) if (part := text.strip())] if self._several else [title]
+        titles = [part for text in title.split(SEPARATOR) if (part := text.strip())] if self._multi_label else [title]
         if not title:
             titles = [""] * len(words)
         elif words and len(titles) != len(words):
             raise ArgumentError(f"{where}: has {len(words)} labels and {len(titles)} class names; name each, or none")
         codes = [self._code(word, where, compose(name)) for word, name in zip(words, titles, strict=False)]
-        found = {code for code in codes if code is not None}
-        return tuple(sorted(found)) if self._several else next(iter(found), None)
+        classes = {code for code in codes if code is not None}
+        return tuple(sorted(classes)) if self._multi_label else next(iter(classes), None)
 
     def _code(self, word: str, where: str, title: str) -> int | None:
         """Return a number for a label: of a word, or of a class, or, from the count of classes on, of a position."""
@@ -220,7 +221,7 @@ class LabelEncoder:
         positions = [*range(self._n)]
         if self._named and self._positions:
             other = next(iter(self._positions))
-            if self._own or (self._range is not None and self._range[1] < self._n):
+            if self._strict or (self._range is not None and self._range[1] < self._n):
                 raise ArgumentError(
                     f"{self._highest.partition(', line ')[0]}: of its labels {self._named!r} is the name of a class, "
                     f"and {other!r} may be a position; give names alone"
@@ -236,16 +237,16 @@ class LabelEncoder:
         """Look for positions that count from 1: an error where that is certain, a note where it may be so."""
         if self._range is None or not self._only_integers or self._named:
             return
-        odd = count_from_one({*self._range}, self.names)
-        if odd and self._range[1] == self._n:
-            raise ArgumentError(f"{self._highest.partition(', line ')[0]}: labels count from 1: {odd}")
-        if odd and not self._titled:
-            self._notes.append(f"labels may count from 1: {odd}")
+        from_one = count_from_one({*self._range}, self.names)
+        if from_one and self._range[1] == self._n:
+            raise ArgumentError(f"{self._highest.partition(', line ')[0]}: labels count from 1: {from_one}")
+        if from_one and not self._titled:
+            self._notes.append(f"labels may count from 1: {from_one}")
 
     def _check_known(self) -> None:
-        if self._own and self._strange:
+        if self._strict and self._strange:
             word = next(iter(self._strange))
-            hint = f"; {_how(self._several)}" if self._is_joined(word) else ""
+            hint = f"; {_how(self._multi_label)}" if self._is_joined(word) else ""
             raise ArgumentError(
                 f"{self._first_strange}: the label {word[:60]!r} is no class; use 0 to {self._n - 1}, or a class "
                 f"name{hint}"
@@ -276,9 +277,9 @@ class LabelEncoder:
 
     def _hint(self) -> str:
         """Return, where labels look like several in one cell, how these are read."""
-        marks = _OTHER_MARKS if self._several else SEPARATOR
+        marks = _OTHER_MARKS if self._multi_label else SEPARATOR
         joined = next((name for name in self.names if any(mark in name for mark in marks)), None)
-        return f"; {joined!r} is one of them: {_how(self._several)}" if joined else ""
+        return f"; {joined!r} is one of them: {_how(self._multi_label)}" if joined else ""
 
     def decode(self, truth: Truth) -> Truth:
         """Return the index of the class, or of the classes, that `add` took, or `NO_CLASS`, after `finish`."""
@@ -295,11 +296,11 @@ class LabelEncoder:
         """Return what a person should know about the labels, a line each."""
         lines = [*self._notes]
         if self._unread:
-            own = f"{counted(self._unread, 'image')} {'has' if self._unread == 1 else 'have'}"
-            lines.append(f"{own} labels in a column {SEVERAL}, which is not read: add --multi-label")
+            images = f"{counted(self._unread, 'image')} {'has' if self._unread == 1 else 'have'}"
+            lines.append(f"{images} labels in a column {SEVERAL}, which is not read: add --multi-label")
         if self._without:
-            own = f"{counted(self._without, 'image')} {'has' if self._without == 1 else 'have'}"
-            lines.append(f"{own} none of the classes: an empty cell")
+            images = f"{counted(self._without, 'image')} {'has' if self._without == 1 else 'have'}"
+            lines.append(f"{images} none of the classes: an empty cell")
         return [*lines, *self._strange_warning()]
 
     def _strange_warning(self) -> list[str]:
@@ -308,15 +309,15 @@ class LabelEncoder:
         n, words = self._strange.total(), [*self._strange]
         named = f"{and_more([repr(word[:60]) for word in words])}; the first in {self._first_strange}"
         joined = any(self._is_joined(word) for word in words)
-        hint = f"; {_how(self._several)}" if joined else ""
-        if self._several:
+        hint = f"; {_how(self._multi_label)}" if joined else ""
+        if self._multi_label:
             return [f"labels that are no class are left out, {n:,} in all: {named}{hint}"]
         count = f"{counted(n, 'image')} {'counts' if n == 1 else 'count'}"
         return [f"labels that are no class, whose {count} in no accuracy: {named}{hint}"]
 
     def _is_joined(self, word: str) -> bool:
         """Tell whether a word is several labels, with a mark between."""
-        if not self._several and SEPARATOR in word:
+        if not self._multi_label and SEPARATOR in word:
             return True
         parts = ([part.strip() for part in word.split(mark)] for mark in (*_OTHER_MARKS, SEPARATOR) if mark in word)
         return any(all(self._index.find_all(part) or self._is_position(part) for part in each) for each in parts)
@@ -326,9 +327,9 @@ class LabelEncoder:
         return integer is not None and integer < self._n
 
 
-def _how(several: bool) -> str:
+def _how(multi_label: bool) -> str:
     """Return how several labels in a cell are read."""
-    if several:
+    if multi_label:
         return f"several labels in a cell have {SEPARATOR} between"
     return f"several labels, with {SEPARATOR} between, are read with --multi-label"
 

@@ -8,16 +8,15 @@ Data sets whose images lie corrupted on disk have a part for each corruption and
 2019), which is called `NAME:CORRUPTION:SEVERITY`:
 
     imagenet-c/CORRUPTION/SEVERITY/WNID/*.JPEG       as its archives unpack; a folder of the kind may lie between
-    CIFAR-10-C/CORRUPTION.npy, labels.npy            five severities of equally many pictures, one after the other
+    CIFAR-10-C/CORRUPTION.npy, labels.npy            five severities of equally many images, one after the other
     CIFAR-10-C/CORRUPTION/SEVERITY/CLASS/*.png       the same as class folders
 
-Arrays are mapped into memory, never unpickled; a picture is read when its turn comes. They come without names of
+Arrays are mapped into memory, never unpickled; an image is read when its turn comes. They come without names of
 classes, which a text file beside them gives.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +29,11 @@ from faircontext.datasets.folder import NAMES, clean_key, is_folder, is_there, l
 from faircontext.datasets.label_encoder import add_name, check_gapless
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Dataset, DatasetSpec, Sample, imagenet_names, imagenet_wnids
-from faircontext.errors import ArgumentError, reason_of
-from faircontext.names import as_integer, compose, count_from_one, read_labels
+from faircontext.errors import ArgumentError
+from faircontext.files import read_json
+from faircontext.names import as_integer, compose, count_from_one, read_labels, read_text
 from faircontext.perturbations import KINDS, SEVERITIES, Corruption, parse_corruptions
-from faircontext.sources import ArrayRow, map_pictures
+from faircontext.sources import ArrayRow, map_array, map_images
 
 Rows = tuple[tuple[str, int], ...]
 """(path, label) of each image."""
@@ -51,10 +51,7 @@ def read_split(path: Path) -> Split:
 
     Paths are relative to the folder of images; one slash before them, as in SUN397's own lists, is left out.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: cannot be read as JSON ({type(error).__name__}: {error})") from None
+    document = read_json(path)
     names: dict[int, str] = {}
     parts = {}
     for part in ("train", "val", "test"):
@@ -90,12 +87,7 @@ def _check_once(path: Path, part: str, rows: Iterable[tuple[str, int]]) -> Rows:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
-    except UnicodeDecodeError:
-        raise ArgumentError(f"{path}: not a text file in UTF-8") from None
-    except OSError as error:
-        raise ArgumentError(f"{path}: {reason_of(error)}; it is part of the archive") from None
+    return [line.strip() for line in read_text(path).split("\n") if line.strip()]
 
 
 def read_aircraft(folder: Path, part: str) -> tuple[tuple[str, ...], Rows]:
@@ -142,8 +134,8 @@ def read_official(name: str, folder: Path, split: Split) -> Rows:
 
 def _food_keys(listing: Path) -> list[str]:
     try:
-        return [str(key) for keys in json.loads(listing.read_text(encoding="utf-8")).values() for key in keys]
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        return [str(key) for keys in read_json(listing).values() for key in keys]
+    except (AttributeError, TypeError) as error:
         raise ArgumentError(f"{listing}: is no mapping from classes to images ({type(error).__name__})") from None
 
 
@@ -189,8 +181,8 @@ def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], 
             "comes with many ImageNet recipes"
         )
     samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
-    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
-    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
+    from_one = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
+    return samples, [*warnings, *([f"folders may count from 1: {from_one}"] if from_one else [])]
 
 
 # Corrupted on disk
@@ -244,36 +236,39 @@ def _from_folders(spec: DatasetSpec, folder: Path, images: Path) -> Dataset:
 
 
 def _from_arrays(spec: DatasetSpec, folder: Path, array: Path, corruption: Corruption) -> Dataset:
-    rows = picture_rows(array, corruption.severity)
-    names = _names_beside(spec, folder)
-    pictures = len(rows) * len(SEVERITIES)
-    labels = _read_labels(folder / _LABELS, pictures, len(names))
-    own = labels[rows.start : rows.stop] if len(labels) == pictures else labels
-    samples = (
-        Sample(f"{index:05}", ArrayRow(str(array), rows[index]), label) for index, label in enumerate(own.tolist())
-    )
+    rows, names = [*rows_of_array(array, corruption.severity)], _names_beside(spec, folder)
+    labels = _read_labels(folder / _LABELS, len(rows), len(names))
+    if len(labels) > len(rows):
+        labels = labels[rows[0][1].row :][: len(rows)]
+    samples = (Sample(name, row, label) for (name, row), label in zip(rows, labels.tolist(), strict=True))
     return Dataset(spec.name, folder, "", "test", names, ImageList(samples))
 
 
-def picture_rows(array: Path, severity: int) -> range:
-    """Return which pictures of an array are of a severity; an image is called by its position among them.
+def rows_of_array(array: Path, severity: int) -> Iterator[tuple[str, ArrayRow]]:
+    """Yield what the images of a severity are called, by their positions among them, and where they lie in an array.
 
     Raises:
         ArgumentError: the array cannot be read, or does not hold five severities.
     """
-    pictures = len(map_pictures(array))
-    count, rest = divmod(pictures, len(SEVERITIES))
+    images = len(map_images(array))
+    count, rest = divmod(images, len(SEVERITIES))
     if rest or not count:
         raise ArgumentError(
-            f"{array}: holds {pictures:,} pictures; five severities of equally many must lie one after the other"
+            f"{array}: holds {images:,} pictures; five severities of equally many must lie one after the other"
         )
-    return range(count * (severity - 1), count * severity)
+    return ((f"{index:05}", ArrayRow(str(array), count * (severity - 1) + index)) for index in range(count))
 
 
-def _read_labels(path: Path, pictures: int, classes: int) -> Int[np.ndarray, " images"]:
-    """Return the labels of all pictures, or of those of one severity."""
-    labels: Any = _load_array(path)
-    counts = (pictures, pictures // len(SEVERITIES))
+def _read_labels(path: Path, images: int, classes: int) -> Int[np.ndarray, " images"]:
+    """Return the labels of the images of all severities, or of one.
+
+    Args:
+        path: of the array.
+        images: of one severity.
+        classes: how many.
+    """
+    labels = map_array(path)
+    counts = (images * len(SEVERITIES), images)
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) not in counts:
         raise ArgumentError(
             f"{path}: has shape {labels.shape} and type {labels.dtype}; must be {counts[0]:,} integers, or "
@@ -285,15 +280,6 @@ def _read_labels(path: Path, pictures: int, classes: int) -> Int[np.ndarray, " i
             f"0 to {classes - 1}"
         )
     return np.asarray(labels, np.int64)
-
-
-def _load_array(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise ArgumentError(f"{path}: no such file; it gives the class of each picture") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {str(error).splitlines()[0]}") from None
 
 
 def _names_beside(spec: DatasetSpec, folder: Path) -> tuple[str, ...]:

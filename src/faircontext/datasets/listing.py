@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
-from jaxtyping import UInt64
 
 from faircontext.datasets.spec import BLANK, Dataset, Sample, Truth
 from faircontext.errors import ArgumentError
@@ -124,8 +123,8 @@ class ImageList(Sequence[Sample]):
 
     def decode(self, truth_of: Callable[[Truth], Truth]) -> None:
         """Replace labels by what a function makes of them, which is asked once for each that occurs."""
-        held = np.asarray(self._labels, np.int32)
-        numbers, inverse = np.unique(held, return_inverse=True)
+        labels = np.asarray(self._labels, np.int32)
+        numbers, inverse = np.unique(labels, return_inverse=True)
         new = np.array([self._number_of(truth_of(self._truth_of(number))) for number in numbers.tolist()], np.int32)
         self._labels = array("i", new[inverse].tobytes())
 
@@ -134,23 +133,20 @@ class ImageList(Sequence[Sample]):
         """Whether an image has a label."""
         return any(number != _NO_LABEL for number in self._labels)
 
-    def _digests(self) -> UInt64[np.ndarray, " images"]:
-        return np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
-
     def labelled_twice(self, digests: "array[int]") -> tuple[int, int] | None:
         """Return the two positions of a name that stands twice, once at least with a label; None without any.
 
         Args:
             digests: of all names, see `short_digest`.
         """
-        held = np.asarray(digests)
-        order = np.argsort(held, kind="stable")
+        hashes = np.asarray(digests)
+        order = np.argsort(hashes, kind="stable")
         known = np.asarray(self._labels, np.int32)[order] != _NO_LABEL
-        twice = (held[order][1:] == held[order][:-1]) & (known[1:] | known[:-1])
+        twice = (hashes[order][1:] == hashes[order][:-1]) & (known[1:] | known[:-1])
         if not twice.any():
             return None
         second = int(order[1:][twice].min())
-        return int(np.flatnonzero(held == held[second])[0]), second
+        return int(np.flatnonzero(hashes == hashes[second])[0]), second
 
     def label_finder(self, digests: "array[int]") -> Callable[[str], Truth]:
         """Return a function that returns the label of an image by its name; None where it is not in the list.
@@ -158,22 +154,17 @@ class ImageList(Sequence[Sample]):
         Args:
             digests: of all names, see `short_digest`.
         """
-        held = np.asarray(digests)
-        order = np.argsort(held)
-        held = held[order]
+        hashes = np.asarray(digests)
+        order = np.argsort(hashes)
+        hashes = hashes[order]
 
         def find(key: str) -> Truth:
             digest = np.uint64(short_digest(key))
-            at = int(np.searchsorted(held, digest))
-            there = at < len(held) and held[at] == digest
-            return self._truth_of(self._labels[order[at]]) if there else None
+            at = int(np.searchsorted(hashes, digest))
+            is_listed = at < len(hashes) and hashes[at] == digest
+            return self._truth_of(self._labels[order[at]]) if is_listed else None
 
         return find
-
-    def once(self) -> "ImageList":
-        """Return the list with each name once, where it stands first."""
-        first = np.unique(self._digests(), return_index=True)[1]
-        return self if len(first) == len(self) else ImageList(self[position] for position in np.sort(first).tolist())
 
     def without_doubles(self, where: str = "what is given") -> "ImageList":
         """Return the list with each name once, where it stands first, and with its label, wherever that stands.
@@ -184,15 +175,16 @@ class ImageList(Sequence[Sample]):
         Raises:
             ArgumentError: a name has two labels. Names are compared by 64-bit digests.
         """
-        _, first, names = np.unique(self._digests(), return_index=True, return_inverse=True)
+        digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
+        _, first, names = np.unique(digests, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return self
-        given, labels = np.asarray(self._labels, np.int32), np.full(len(first), _NO_LABEL, np.int32)
-        labels[names[given == BLANK]] = BLANK
-        known = (given != _NO_LABEL) & (given != BLANK)
-        labels[names[known]] = given[known]
-        if (odd := np.flatnonzero(known & (given != labels[names]))).size:
-            raise ArgumentError(f"{self[int(odd[0])].key}: has two labels in {where}; take one of them away")
+        numbers, labels = np.asarray(self._labels, np.int32), np.full(len(first), _NO_LABEL, np.int32)
+        labels[names[numbers == BLANK]] = BLANK
+        known = (numbers != _NO_LABEL) & (numbers != BLANK)
+        labels[names[known]] = numbers[known]
+        if (conflicts := np.flatnonzero(known & (numbers != labels[names]))).size:
+            raise ArgumentError(f"{self[int(conflicts[0])].key}: has two labels in {where}; take one of them away")
         self._labels = array("i", labels[names].tobytes())
         keep = np.zeros(len(self), np.bool_)
         keep[first] = True

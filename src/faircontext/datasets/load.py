@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from faircontext.datasets import class_folders, layouts
-from faircontext.datasets.containers import LABELS, TABLE, InputOptions, Reader, below, tables_below, tables_in
+from faircontext.datasets.containers import TABLE, InputOptions, Reader, below, tables_of
 from faircontext.datasets.folder import (
     NAMES,
     Walk,
@@ -41,7 +41,7 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 """Where split files may lie below the root, besides the data set's own folder."""
 
 
-def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
+def load_dataset(name: str, root: Path, split: str = "test", multi_label: bool = False) -> Dataset:
     """Find a data set on disk.
 
     A folder that is no known data set is a user's: a table `labels.csv`, or `metadata.csv`, in it or one folder below,
@@ -57,7 +57,7 @@ def load_dataset(name: str, root: Path, split: str = "test", several: bool = Fal
         root: the folder that holds the data sets.
         split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. Where a user's folder
             has but one set of images it is taken, and is called `all`; a warning says where there is no such split.
-        several: whether an image may have several labels, in tables and archives of a user's folder.
+        multi_label: whether an image may have several labels, in tables and archives of a user's folder.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
@@ -66,7 +66,7 @@ def load_dataset(name: str, root: Path, split: str = "test", several: bool = Fal
     location = locate(name, root)
     try:
         if isinstance(location, Path):
-            return _load_user(location, split, several)
+            return _load_user(location, split, multi_label)
         return _load_known(location, root, split, name.partition(":")[2])
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
@@ -200,91 +200,91 @@ def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
 
 def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows) -> Dataset:
     """Return the data set of some listed images."""
-    there = find_listed(folder, (key for key, _ in rows), name)
-    samples = tuple(Sample.of(there[key], folder / there[key], label) for key, label in rows if key in there)
-    missing = tuple(key for key, _ in rows if key not in there)
+    files = find_listed(folder, (key for key, _ in rows), name)
+    samples = tuple(Sample.of(files[key], folder / files[key], label) for key, label in rows if key in files)
+    missing = tuple(key for key, _ in rows if key not in files)
     return Dataset(name, folder, layout, "test", names, samples, missing)
 
 
-def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
+def _load_user(folder: Path, split: str, multi_label: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
-    warnings = [*_misnamed(folder), *tables_in(folder)[1]]
-    table, more = next((folder / title for title in LABELS if is_there(folder / title)), None), list[str]()
-    tables, notes = tables_below(folder)
-    warnings += notes
-    if table is not None:
-        dataset = _read_table(table, name, several)
+    tables, notes = tables_of(folder)
+    warnings, more, taken = [*_misnamed(folder), *notes], list[str](), ""
+    if tables and tables[0].parent == folder:
+        dataset = _read_table(tables[0], name, multi_label)
     elif tables:
         table, part = class_folders.choose_table(tables, split)
-        dataset = replace(_read_table(table, name, several, folder), split=part)
-        more = _other_split(dataset, split, f"its folder {table.parent.name} is taken")
+        dataset = replace(_read_table(table, name, multi_label, folder), split=part)
+        taken = f"its folder {table.parent.name} is taken"
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         inner = class_dirs.folder
         dataset = Dataset(name, inner, f"class folders in {inner}", class_dirs.split, names, samples)
-        more += _other_split(dataset, split, f"its folder {inner.relative_to(folder).as_posix()} is taken")
-    elif (packed := _read_packed(folder, name, split, several)) is not None:
-        dataset, more = packed, _other_split(packed, split, "that of its files is taken")
+        taken = f"its folder {inner.relative_to(folder).as_posix()} is taken"
+    elif (packed := _read_packed(folder, name, split, multi_label)) is not None:
+        dataset, taken = packed, "that of its files is taken"
     elif warnings:
         raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
     else:
         raise _no_class_folders(folder, split)
-    if dataset.split == "all" and split != "test":  # which is asked for where nobody asks
-        more.append(_no_split(split, "all its images are taken"))
+    if dataset.split == "all":
+        taken = "all its images are taken"
+    if dataset.split != split and (dataset.split != "all" or split != "test"):  # which is the default
+        more.append(f"there is no split {split} in a set of one's own: {taken}")
     return replace(dataset, warnings=(*warnings, *dataset.warnings, *more))
 
 
-def _reader(folder: Path, several: bool) -> Reader:
+def _reader(folder: Path, multi_label: bool) -> Reader:
     names = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
-    return Reader(LabelEncoder(names, several, own=True), InputOptions(several=several), Walk([]))
+    return Reader(LabelEncoder(names, multi_label, strict=True), InputOptions(multi_label=multi_label), Walk([]))
 
 
 def _decode(reader: Reader, folder: Path, images: ImageList) -> None:
     """Decide what the labels of a data set are; it must have names of classes."""
     if not reader.encoder.names and reader.encoder.empty:
-        said = "; ".join([*reader.notes, *reader.encoder.warnings()]) or "name the classes there"
-        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {said}")
+        reason = "; ".join([*reader.notes, *reader.encoder.warnings()]) or "name the classes there"
+        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {reason}")
     reader.encoder.finish()
     images.decode(reader.encoder.decode)
 
 
-def _read_table(table: Path, name: str, several: bool, outer: Path | None = None) -> Dataset:
+def _read_table(table: Path, name: str, multi_label: bool, outer: Path | None = None) -> Dataset:
     """Read the images that a table lists below its folder.
 
     Class names come from `classnames.txt` beside it or in `outer`, or else from the table, see `LabelEncoder`.
     """
     folder = table.parent
-    reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, several)
+    reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, multi_label)
     images, missing, _ = reader.listed(table, below(table, strict=True), labelled=True)
     _decode(reader, folder, images)
-    own_order = table.name != TABLE  # as the library datasets reads it
+    own_order, images = table.name != TABLE, images.without_doubles()  # as the library datasets reads it
     return Dataset(
         name,
         folder,
         f"the table {table}",
         "all",
         reader.encoder.names,
-        images.once() if own_order else tuple(images.once()),
+        images if own_order else tuple(images),
         tuple(dict.fromkeys(sample.key for sample in missing)),
         warnings=tuple(reader.encoder.warnings()),
         in_order=own_order,
     )
 
 
-def _read_packed(folder: Path, name: str, split: str, several: bool) -> Dataset | None:
+def _read_packed(folder: Path, name: str, split: str, multi_label: bool) -> Dataset | None:
     """Read the Parquet tables or else the tar archives of a split in a folder, or in its `data`; None without any."""
-    for place in filter(is_folder, (folder, folder / "data")):
-        entries = [entry for entry in list_entries(place) if entry.is_file()]
+    for holder in filter(is_folder, (folder, folder / "data")):
+        entries = [entry for entry in list_entries(holder) if entry.is_file()]
         for suffix, kind in ((".parquet", "Parquet tables"), (".tar", "tar archives")):
             if files := [entry for entry in entries if entry.suffix.lower() == suffix]:
                 chosen, part, notes = _choose_files(folder, files, split)
-                reader = _reader(folder, several)
+                reader = _reader(folder, multi_label)
                 reader.notes += notes
                 for entry in entries:
                     if entry not in files:
                         reader.walk.pass_over(entry.name)
-                layout = f"{len(chosen)} {kind} in {place}"
+                layout = f"{len(chosen)} {kind} in {holder}"
                 return _read_files(reader, Dataset(name, folder, layout, part, (), (), in_order=True), chosen)
     return None
 
@@ -295,11 +295,11 @@ def _choose_files(folder: Path, files: list[Path], split: str) -> tuple[list[Pat
     for file in files:
         title = class_folders.split_of(file.stem.partition("-")[0])
         by_split.setdefault(None if title == "images" else title, []).append(file)
-    wanted = (split,) if split == "val" else ("test", "val")
-    part = next((part for part in wanted if part in by_split), None)
+    parts = (split,) if split == "val" else ("test", "val")
+    part = next((part for part in parts if part in by_split), None)
     if part is None and None not in by_split:
-        held = " and ".join(str(part) for part in by_split)
-        raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
+        splits = " and ".join(str(part) for part in by_split)
+        raise ArgumentError(f"{folder}: its tables are of the split {splits}, and none of {split}")
     others = by_split.get(None, []) if part is not None else []
     notes = [f"files beside those of {part}, a split, are left out: {and_more([file.name for file in others])}"]
     if part is None:
@@ -318,26 +318,18 @@ def _read_files(reader: Reader, dataset: Dataset, files: Sequence[Path]) -> Data
         for sample in reader.packed(file)
     )
     _decode(reader, dataset.folder, images)
-    said = (*reader.notes, *reader.encoder.warnings(), *reader.walk.warnings())
+    warnings = (*reader.notes, *reader.encoder.warnings(), *reader.walk.warnings())
     if not images:
-        raise ArgumentError("; ".join([f"{dataset.folder}: no images in {dataset.layout}", *said]))
-    return replace(dataset, names=reader.encoder.names, samples=images, warnings=said)
-
-
-def _other_split(dataset: Dataset, split: str, taken: str) -> list[str]:
-    return [] if dataset.split in ("all", split) else [_no_split(split, taken)]
-
-
-def _no_split(split: str, taken: str) -> str:
-    return f"there is no split {split} in a set of one's own: {taken}"
+        raise ArgumentError("; ".join([f"{dataset.folder}: no images in {dataset.layout}", *warnings]))
+    return replace(dataset, names=reader.encoder.names, samples=images, warnings=warnings)
 
 
 def _misnamed(folder: Path) -> list[str]:
     """Return that a file is not read which only case or the ending tells from the table or the list of names."""
     wanted = {form: name for name in (TABLE, NAMES) for form in (name, f"{name}.txt", f"{name[:-3]}tsv")}
     forms = [(entry.name, wanted[form]) for entry in list_entries(folder) if (form := entry.name.casefold()) in wanted]
-    odd = [(form, name) for form, name in forms if not os.path.lexists(folder / name)]
-    return [f"{form} is not read: the file that is read is called {name}" for form, name in odd]
+    misnamed = [(form, name) for form, name in forms if not os.path.lexists(folder / name)]
+    return [f"{form} is not read: the file that is read is called {name}" for form, name in misnamed]
 
 
 def _no_class_folders(folder: Path, split: str) -> ArgumentError:

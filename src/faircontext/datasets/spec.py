@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from faircontext.datasets.folder import is_folder
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 from faircontext.perturbations import Corruption, parse_corruptions
 from faircontext.sources import Source
@@ -69,7 +70,7 @@ class Dataset:
 
     Attributes:
         name: what it is known by, for example `caltech101`.
-        folder: its image folder, which keys of samples start from: a run looks there for its pictures again.
+        folder: its image folder, which keys of samples start from: a run looks there for its images again.
         layout: which of the known layouts was taken, in words.
         split: `test`, `val` or `official`; `all` where there are none.
         names: class names, in the order of labels; two may be equal, so classes are known by index.
@@ -239,16 +240,16 @@ def expand(words: Iterable[str]) -> list[str]:
     Raises:
         ArgumentError: there is no such corruption or severity.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for word in words:
         if (known := known_name(word)) in CORRUPTED:
             part = word.partition(":")[2] or "all"
             if part.partition(":")[0] == "none":
                 raise ArgumentError(f"{word}: has no images as they are; name {known}:fog, {known}:fog:3 or {known}")
-            found |= dict.fromkeys(f"{known}:{one}" for one in parse_corruptions([part]))
+            names |= dict.fromkeys(f"{known}:{corruption}" for corruption in parse_corruptions([part]))
         else:
-            found[word] = None
-    return [*found]
+            names[word] = None
+    return [*names]
 
 
 def locate(name: str, root: Path) -> str | Path:
@@ -259,8 +260,6 @@ def locate(name: str, root: Path) -> str | Path:
     Raises:
         ArgumentError: it is neither.
     """
-    from faircontext.datasets.folder import is_folder  # imports Pillow
-
     if (known := known_name(name)) is not None:
         return known
     free = name in (".", "..") or name.startswith(("./", "../"))

@@ -56,7 +56,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     model = load(options)
     plan = plan_of(options, _dataset(options, names, inputs, collected), model)
     _check_files(options, collected)
-    odd = name_warnings(names, several=plan.predictor.decision.several)
+    odd = name_warnings(names, multi_label=plan.predictor.decision.several)
     warnings = [*collected.warnings, *odd, *plan.predictor.warnings(), *collected.truth_warnings]
     executor = executor_of(options, model)
     if options.out is None:

@@ -292,7 +292,7 @@ def _read(name: str, root: Path) -> tuple[Report, bool]:
     """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
     report = check_dataset(name, root)
     if known_name(name) is None and (report.problems or not report.most_labels):
-        multi_label = check_dataset(name, root, several=True)
+        multi_label = check_dataset(name, root, multi_label=True)
         if multi_label.most_labels > 1 and not multi_label.problems:
             return multi_label, True
     return report, False

@@ -7,7 +7,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -64,56 +64,11 @@ _SWAGGER = {
 """What shows the OpenAPI document, from the package fastapi-offline."""
 
 
-class Application:
-    """What the routes share: the engine, the options and the metrics; see `create_app`."""
+_FEW: dict[int | str, dict[str, Any]] = {status: _REFUSALS[status] for status in (401, 403, 421)}
 
-    def __init__(self, engine: Engine, options: ServeOptions, metrics: Metrics) -> None:
-        self.engine, self.options, self.metrics = engine, options, metrics
+_HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
-    @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """Compute while the application runs."""
-        self.engine.start()
-        yield
-        await asyncio.to_thread(self.engine.close)
-
-    async def answer(self, request: Request, form: type[ClassifyForm] | type[ExplainForm]) -> dict[str, Any]:
-        """Read a request, compute it when its turn comes, and return the answer.
-
-        Raises:
-            Refused: it is not answered.
-        """
-        options = self.options
-        fields, data = await read_form(request, form, options.max_images, options.max_file_mb)
-        try:
-            return await self._wait(request, fields)
-        finally:
-            await data.close()  # with it goes all that was sent
-
-    async def _wait(self, request: Request, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
-        """Wait for an answer as long as the client does, and no longer than the time limit."""
-        done = asyncio.create_task(self.engine.answer(form))
-        left = asyncio.create_task(_until_left(request))
-        try:
-            await asyncio.wait((done, left), timeout=self.options.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                if left.done():
-                    raise Refused(499, "left", "", "the client left")
-                seconds = self.options.timeout
-                raise Refused(504, "timeout", "images", f"no answer within {seconds:g} seconds; send fewer images")
-            if done.cancelled():
-                raise closing()
-            return done.result()
-        finally:
-            left.cancel()
-            done.cancel()  # also where the server gives up at its end
-            await asyncio.gather(done, left, return_exceptions=True)
-
-
-async def _until_left(request: Request) -> None:
-    """Return when the client has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+_ROUTES = APIRouter()
 
 
 def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> FastAPI:
@@ -124,95 +79,17 @@ def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> FastA
         options: of the service.
         metrics: that are kept.
     """
-    shared = Application(engine, options, metrics)
     app = FastAPI(
         title="faircontext",
         version=__version__,
         summary="Fair Context Learning: what a model answers, what adaptation changed, and on what evidence.",
         docs_url=None,
         redoc_url=None,
-        lifespan=shared.lifespan,
+        lifespan=_lifespan,
     )
-    _add_answers(app, shared)
-    _add_lists(app, shared)
-    _add_state(app, shared)
-    _add_files(app)
-    _add_refusals(app, shared)
-    paths = [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"]
-    app.add_middleware(Guard, options=options, token=options.read_token(), metrics=metrics, paths=paths)
-    return app
-
-
-def _add_answers(app: FastAPI, shared: Application) -> None:
-    """Add what computes."""
-
-    @app.post("/v1/classify", response_model=Answers, responses=_REFUSALS, openapi_extra=form_body(ClassifyForm))
-    async def classify(request: Request) -> Response:
-        """Answer images with one or several methods, zero-shot beside them."""
-        return _json(await shared.answer(request, ClassifyForm))
-
-    html: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
-
-    @app.post("/v1/explain", response_model=WhyAnswer, responses=_REFUSALS | html, openapi_extra=form_body(ExplainForm))
-    async def explain(request: Request) -> Response:
-        """Show why FCL answers an image as it does: votes, shares before and after, and maps of evidence."""
-        document = await shared.answer(request, ExplainForm)
-        return HTMLResponse(document["html"]) if "html" in document else _json(document)
-
-
-def _add_lists(app: FastAPI, shared: Application) -> None:
-    """Add what a request may name."""
-    options, facts = shared.options, shared.engine.facts
-    few: dict[int | str, dict[str, Any]] = {status: _REFUSALS[status] for status in (401, 403, 421)}
-
-    @app.get("/v1/methods", response_model=Methods, responses=few)
-    async def methods() -> Response:
-        """List the methods that the model can run, with their settings."""
-        return _json({"methods": facts["methods"]})
-
-    @app.get("/v1/models", response_model=Models, responses=few)
-    async def models() -> Response:
-        """Tell which model answers, and what a request may hold."""
-        limits = {
-            "images": options.max_images,
-            "file_mb": options.max_file_mb,
-            "request_mb": options.max_request_mb,
-            "labels": MAX_LABELS,
-            "letters": MAX_LETTERS,
-            "seconds": options.timeout,
-            "queue": options.queue,
-        }
-        return _json({"model": facts["model"], "limits": limits, "version": __version__})
-
-    @app.get("/v1/labels", response_model=Labels, responses=few)
-    async def labels() -> Response:
-        """List the label sets that the service was started with."""
-        return _json({"label_sets": facts["label_sets"]})
-
-
-def _add_state(app: FastAPI, shared: Application) -> None:
-    """Add what watches the service."""
-
-    @app.get("/healthz", response_model=Health)
-    async def alive() -> Response:
-        """Tell that the process is alive."""
-        return _json({"status": "alive"})
-
-    @app.get("/readyz", response_model=Health, responses={503: {"model": Refusal}})
-    async def ready() -> Response:
-        """Tell whether the model is loaded and requests are taken."""
-        if not shared.engine.ready:
-            raise Refused(503, "closing", "", "the service takes no requests", 10)
-        return _json({"status": "ready"})
-
-    @app.get("/metrics", include_in_schema=False)
-    async def metrics() -> Response:
-        """Return the metrics for Prometheus."""
-        return Response(shared.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-
-def _add_files(app: FastAPI) -> None:
-    """Add the page and the documentation of the API: files of packages, read once."""
+    app.state.engine, app.state.options, app.state.metrics = engine, options, metrics
+    app.include_router(_ROUTES)
+    app.add_exception_handler(HTTPException, _refuse)
     sources = (
         (files("faircontext.serve") / "page", _PAGE),
         (files("faircontext.report") / "templates", _STYLES),
@@ -222,25 +99,146 @@ def _add_files(app: FastAPI) -> None:
         for address, (name, kind) in addresses.items():
             response = partial(Response, (folder / name).read_bytes(), media_type=kind)
             app.add_route(address, partial(_send, response), include_in_schema=False)
+    paths = [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"]
+    app.add_middleware(Guard, options=options, token=options.read_token(), metrics=metrics, paths=paths)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Compute while the application runs."""
+    app.state.engine.start()
+    yield
+    await asyncio.to_thread(app.state.engine.close)
 
 
 async def _send(response: Callable[[], Response], _: Request) -> Response:
     return response()
 
 
-def _add_refusals(app: FastAPI, shared: Application) -> None:
-    """Answer whatever is refused with JSON of one form."""
-
-    @app.exception_handler(HTTPException)
-    async def refused(_: Request, error: HTTPException) -> Response:
-        if not isinstance(error, Refused):
-            reason = {404: "unknown_path", 405: "method"}.get(error.status_code, "invalid")
-            refusal = Refused(error.status_code, reason, "path", str(error.detail).lower())
-            refusal.headers = {**(refusal.headers or {}), **(error.headers or {})}
-            error = refusal
-        shared.metrics.refusals.labels(error.reason).inc()
-        return refusal_response(error)
-
-
 def _json(document: Any) -> Response:
     return Response(to_json(document, indent=None), media_type="application/json")
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Answer whatever is refused with JSON of one form."""
+    assert isinstance(error, HTTPException)
+    if not isinstance(error, Refused):
+        reason = {404: "unknown_path", 405: "method"}.get(error.status_code, "invalid")
+        refusal = Refused(error.status_code, reason, "path", str(error.detail).lower())
+        refusal.headers = {**(refusal.headers or {}), **(error.headers or {})}
+        error = refusal
+    request.app.state.metrics.refusals.labels(error.reason).inc()
+    return refusal_response(error)
+
+
+# What computes
+
+
+@_ROUTES.post("/v1/classify", response_model=Answers, responses=_REFUSALS, openapi_extra=form_body(ClassifyForm))
+async def classify(request: Request) -> Response:
+    """Answer images with one or several methods, zero-shot beside them."""
+    return _json(await _answer(request, ClassifyForm))
+
+
+@_ROUTES.post(
+    "/v1/explain", response_model=WhyAnswer, responses=_REFUSALS | _HTML, openapi_extra=form_body(ExplainForm)
+)
+async def explain(request: Request) -> Response:
+    """Show why FCL answers an image as it does: votes, shares before and after, and maps of evidence."""
+    document = await _answer(request, ExplainForm)
+    return HTMLResponse(document["html"]) if "html" in document else _json(document)
+
+
+async def _answer(request: Request, form: type[ClassifyForm] | type[ExplainForm]) -> dict[str, Any]:
+    """Read a request, compute it when its turn comes, and return the answer.
+
+    Raises:
+        Refused: it is not answered.
+    """
+    options = request.app.state.options
+    fields, data = await read_form(request, form, options.max_images, options.max_file_mb)
+    try:
+        return await _wait(request, fields)
+    finally:
+        await data.close()  # with it goes all that was sent
+
+
+async def _wait(request: Request, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
+    """Wait for an answer as long as the client does, and no longer than the time limit."""
+    seconds = request.app.state.options.timeout
+    done: asyncio.Task[dict[str, Any]] = asyncio.create_task(request.app.state.engine.answer(form))
+    left = asyncio.create_task(_until_left(request))
+    try:
+        await asyncio.wait((done, left), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            if left.done():
+                raise Refused(499, "left", "", "the client left")
+            raise Refused(504, "timeout", "images", f"no answer within {seconds:g} seconds; send fewer images")
+        if done.cancelled():
+            raise closing()
+        return done.result()
+    finally:
+        left.cancel()
+        done.cancel()  # also where the server gives up at its end
+        await asyncio.gather(done, left, return_exceptions=True)
+
+
+async def _until_left(request: Request) -> None:
+    """Return when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# What a request may name
+
+
+@_ROUTES.get("/v1/methods", response_model=Methods, responses=_FEW)
+async def methods(request: Request) -> Response:
+    """List the methods that the model can run, with their settings."""
+    return _json({"methods": request.app.state.engine.facts["methods"]})
+
+
+@_ROUTES.get("/v1/models", response_model=Models, responses=_FEW)
+async def models(request: Request) -> Response:
+    """Tell which model answers, and what a request may hold."""
+    options: ServeOptions = request.app.state.options
+    limits = {
+        "images": options.max_images,
+        "file_mb": options.max_file_mb,
+        "request_mb": options.max_request_mb,
+        "labels": MAX_LABELS,
+        "letters": MAX_LETTERS,
+        "seconds": options.timeout,
+        "queue": options.queue,
+    }
+    return _json({"model": request.app.state.engine.facts["model"], "limits": limits, "version": __version__})
+
+
+@_ROUTES.get("/v1/labels", response_model=Labels, responses=_FEW)
+async def labels(request: Request) -> Response:
+    """List the label sets that the service was started with."""
+    return _json({"label_sets": request.app.state.engine.facts["label_sets"]})
+
+
+# What watches the service
+
+
+@_ROUTES.get("/healthz", response_model=Health)
+async def alive() -> Response:
+    """Tell that the process is alive."""
+    return _json({"status": "alive"})
+
+
+@_ROUTES.get("/readyz", response_model=Health, responses={503: {"model": Refusal}})
+async def ready(request: Request) -> Response:
+    """Tell whether the model is loaded and requests are taken."""
+    if not request.app.state.engine.ready:
+        raise Refused(503, "closing", "", "the service takes no requests", 10)
+    return _json({"status": "ready"})
+
+
+@_ROUTES.get("/metrics", include_in_schema=False)
+async def metrics(request: Request) -> Response:
+    """Return the metrics for Prometheus."""
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,8 +1,7 @@
 """What answers a form: here, by one worker behind a queue; `serve.ray` has one that asks replicas on a cluster."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 from faircontext.errors import FairContextError, ImageError
 from faircontext.serve.forms import ClassifyForm, ExplainForm
@@ -14,7 +13,7 @@ from faircontext.serve.service import Service
 from faircontext.system import call_in_own_thread
 
 
-class Engine(ABC):
+class Engine(Protocol):
     """Answers forms.
 
     Attributes:
@@ -24,33 +23,33 @@ class Engine(ABC):
     facts: dict[str, Any]
 
     @property
-    @abstractmethod
     def ready(self) -> bool:
         """Whether forms are answered."""
+        ...
 
     @property
     def ended(self) -> bool:
         """Whether no thread of this process computes."""
-        return True
+        ...
 
-    @abstractmethod
     def start(self) -> None:
         """Begin to answer."""
+        ...
 
-    @abstractmethod
     def close(self) -> None:
         """Take no more forms, and wait for what is being computed."""
+        ...
 
-    @abstractmethod
     async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Return the answer to a form; where the caller is cancelled, what has not been begun is given up.
 
         Raises:
             Refused: a field has a value that cannot be used, there is no room, or the service ends.
         """
+        ...
 
 
-class LocalEngine(Engine):
+class LocalEngine(WorkQueue):
     """A model in this process.
 
     Args:
@@ -60,41 +59,23 @@ class LocalEngine(Engine):
     """
 
     def __init__(self, service: Service, metrics: Metrics, room: Room) -> None:
+        super().__init__(Computer(metrics), room, metrics)
         self._service = service
-        self._queue = WorkQueue(Computer(metrics), room, metrics)
         self.facts = {
             "methods": service.describe_methods(),
             "model": service.describe_model(),
             "label_sets": service.sets,
         }
 
-    @property
-    def ready(self) -> bool:
-        """Whether forms are answered."""
-        return self._queue.ready
-
-    @property
-    def ended(self) -> bool:
-        """Whether the worker has ended, or was never started."""
-        return self._queue.ended
-
-    def start(self) -> None:
-        """Start the worker."""
-        self._queue.start()
-
-    def close(self) -> None:
-        """End the worker; see `WorkQueue.close`."""
-        self._queue.close()
-
     async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Compute a form when its turn comes; see `Engine.answer`."""
-        asked = await asyncio.to_thread(call_in_own_thread, self._service.asked, form)
+        request = await asyncio.to_thread(call_in_own_thread, self._service.request, form)
         job: Job
         if isinstance(form, ExplainForm):
-            job = ExplainJob(asked, form.image, form.format == "html")
+            job = ExplainJob(request, form.image, form.format == "html")
         else:
-            job = ClassifyJob(asked, form.images, form.top_k)
-        self._queue.submit(job)
+            job = ClassifyJob(request, form.images, form.top_k)
+        self.submit(job)
         try:
             return await asyncio.wrap_future(job.done)
         except ImageError as error:
@@ -102,4 +83,4 @@ class LocalEngine(Engine):
         except FairContextError as error:
             raise Refused(422, "invalid", "method", str(error)) from None
         finally:
-            self._queue.leave(job)  # of a job that is done, nothing is left
+            self.leave(job)  # of a job that is done, nothing is left

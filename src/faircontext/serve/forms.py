@@ -1,14 +1,15 @@
 """What a request holds: fields by name and type, read as they come, with files bounded before they are stored."""
 
+import copyreg
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
@@ -28,8 +29,7 @@ _MAX_LINE = 1_000
 
 _MAX_FIELDS = 300
 
-_MAX_HEADER = 4_000
-"""Bytes of a part's header, in which the name of a file stands."""
+_LONG_HEADER = "the name of a file or of a field, or another header of a part, is longer than 4 KiB"
 
 _MAX_BOUNDARY = 256
 """Characters of what stands between parts."""
@@ -37,7 +37,10 @@ _MAX_BOUNDARY = 256
 _CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
 """In small letters."""
 
-_SCORES = f"{', '.join(SCORES[:-1])} or {SCORES[-1]}"
+_HOW_UNKNOWN = (
+    f"must be {', '.join(SCORES[:-1])} or {SCORES[-1]}, with =VALUE where answers are to be withheld, such as "
+    f"{SCORES[0]}=0.3"
+)
 
 _MB = 10**6
 
@@ -89,35 +92,24 @@ class ExplainForm(LabelFields):
     format: Literal["json", "html"] = Field("json", description="json, or html: the page of `faircontext explain`.")
 
 
-def pack_form(form: ClassifyForm | ExplainForm) -> dict[str, Any]:
-    """Return the fields of a form as they go to another process; files as their names and contents."""
-
-    def packed(value: Any) -> Any:
-        if isinstance(value, list):
-            return [packed(one) for one in value]
-        if not isinstance(value, UploadFile):
-            return value
-        value.file.seek(0)
-        return (value.filename, value.file.read())
-
-    return {name: packed(getattr(form, name)) for name in type(form).model_fields}
+def _sent(filename: str | None, content: bytes) -> UploadFile:
+    return UploadFile(io.BytesIO(content), filename=filename)
 
 
-def unpack_form(form: type[F], fields: Mapping[str, Any]) -> F:
-    """Return the form whose fields `pack_form` returned."""
+def _reduce(file: UploadFile) -> tuple[Any, ...]:
+    file.file.seek(0)
+    return _sent, (file.filename, file.file.read())
 
-    def unpacked(value: Any) -> Any:
-        if isinstance(value, list):
-            return [unpacked(one) for one in value]
-        return UploadFile(io.BytesIO(value[1]), filename=value[0]) if isinstance(value, tuple) else value
 
-    return form.model_construct(**{name: unpacked(value) for name, value in fields.items()})
+copyreg.pickle(UploadFile, _reduce)  # so that forms go to other processes as they are
 
 
 def form_body(form: type[BaseModel]) -> dict[str, Any]:
     """Return how a form is described in OpenAPI."""
     schema = form.model_json_schema()
-    schema["properties"] = {name: _without_null(one) for name, one in schema["properties"].items()}
+    schema["properties"] = {
+        name: _without_null(schema_of_field) for name, schema_of_field in schema["properties"].items()
+    }
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
@@ -130,50 +122,6 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**rest, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})}
 
 
-class _BoundedParser(MultiPartParser):
-    """Reads files up to a size; what is beyond it is not stored, so that the refusal can be sent when all is read.
-
-    Attributes:
-        max_file: bytes of a file, at most.
-        too_large: the field of a file that is larger, or empty.
-        no_text: a field that is no text in UTF-8, or empty.
-        complete: whether the last boundary has been read; without it, the last part is not among the items.
-    """
-
-    max_file = 0
-    too_large = ""
-    no_text = ""
-    complete = False
-
-    def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        super().on_header_value(data, start, end)
-        if len(self._current_partial_header_value) > _MAX_HEADER:  # older versions of the parser have no limit
-            raise MultiPartException("Maximum header size exceeded")
-
-    def on_part_end(self) -> None:
-        part = self._current_part
-        if part.file is None:
-            try:
-                part.data.decode("utf-8")
-            except UnicodeDecodeError:  # the parser would take it for Latin-1
-                self.no_text = self.no_text or part.field_name or "body"
-        super().on_part_end()
-
-    def on_end(self) -> None:
-        self.complete = True
-
-    def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        part = self._current_part
-        if part.file is None:
-            super().on_part_data(data, start, end)
-            return
-        waiting = sum(len(content) for owner, content in self._file_parts_to_write if owner is part)
-        if (part.file.size or 0) + waiting + end - start > self.max_file:
-            self.too_large = self.too_large or part.field_name
-            return
-        super().on_part_data(data, start, end)
-
-
 async def read_form(request: Request, form: type[F], max_images: int, max_file_mb: float) -> tuple[F, FormData]:
     """Read a request's fields.
 
@@ -183,82 +131,105 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     Raises:
         Refused: the request is no form, or has a field that cannot be used.
     """
-    _check_kind(request.headers.get("Content-Type", ""))
-    parser = _BoundedParser(
-        request.headers,
-        request.stream(),
-        max_files=max_images + 1,  # and a file of labels
-        max_fields=_MAX_FIELDS,
-        max_part_size=_MAX_TEXT,
-    )
-    parser.max_file = int(max_file_mb * _MB)
+    kind = request.headers.get("Content-Type", "")
+    last, complete = b"\r\n--" + _boundary_of(kind) + b"--", False
+
+    async def body() -> AsyncGenerator[bytes, None]:
+        nonlocal complete
+        read = b"\r\n"
+        async for chunk in request.stream():
+            read += chunk
+            complete, read = complete or last in read, read[-len(last) :]
+            yield chunk
+
+    # In Latin-1, which keeps all bytes: the parser takes text for it that is not UTF-8, and says nothing.
+    headers = Headers({"Content-Type": f"{kind}; charset=latin-1"})
+    most = max_images + 1  # and a file of labels
+    limits = {"max_files": most, "max_fields": _MAX_FIELDS, "max_part_size": _MAX_TEXT}
     try:
-        data = await parser.parse()
+        data = await MultiPartParser(headers, body(), **limits).parse()
     except (MultiPartException, FormParserError) as error:  # the latter from older versions of starlette
         raise _unreadable(str(error.__cause__ or getattr(error, "message", error)), max_images) from None
     except ClientDisconnect:
         raise Refused(400, "left", "body", "the client left before the request was read") from None
     try:
-        _check_read(parser, max_file_mb)
-        return _parse(form, data, max_images), data
+        if not complete:  # then the last part is not among the fields
+            message = "invalid body: ended early, before the last boundary of the form; send all of it"
+            raise Refused(400, "malformed", "body", message)
+        return _parse(form, _fields_of(data, max_file_mb), max_images), data
     except Refused:
         await data.close()
         raise
 
 
-def _check_kind(content_type: str) -> None:
-    """Raise `Refused` unless a request says that it is a form of UTF-8."""
+def _boundary_of(content_type: str) -> bytes:
+    """Return what stands between the parts of a form; raise `Refused` unless a request says that it is one of UTF-8."""
     kind, parameters = parse_options_header(content_type)
     boundary, charset = parameters.get(b"boundary", b""), parameters.get(b"charset", b"utf-8")
-    what = ""
-    if kind != b"multipart/form-data":
-        what = "must be multipart/form-data"
-    elif not boundary:
-        what = "must be multipart/form-data with a boundary"
-    elif len(boundary) > _MAX_BOUNDARY:
-        what = f"the boundary must have at most {_MAX_BOUNDARY} characters"
-    elif charset.lower() not in _CHARSETS:
-        what = "charset must be UTF-8, or left out"
-    if what:
-        raise Refused(415, "media_type", "Content-Type", f"invalid Content-Type: {what}")
-
-
-def _check_read(parser: _BoundedParser, max_file_mb: float) -> None:
-    """Raise `Refused` where a form was not read as it was meant."""
-    if not parser.complete:
-        message = "invalid body: ended early, before the last boundary of the form; send all of it"
-        raise Refused(400, "malformed", "body", message)
-    if field := parser.too_large:
-        raise Refused(413, "too_large", field, f"invalid {field}: a file is larger than {max_file_mb:g} MB")
-    if field := parser.no_text[:60]:
-        raise Refused(422, "invalid", field, f"invalid {field}: must be text in UTF-8")
+    for wrong, what in (
+        (kind != b"multipart/form-data", "must be multipart/form-data"),
+        (not boundary, "must be multipart/form-data with a boundary"),
+        (len(boundary) > _MAX_BOUNDARY, f"the boundary must have at most {_MAX_BOUNDARY} characters"),
+        (charset.lower() not in _CHARSETS, "charset must be UTF-8, or left out"),
+    ):
+        if wrong:
+            raise Refused(415, "media_type", "Content-Type", f"invalid Content-Type: {what}")
+    return boundary
 
 
 def _unreadable(message: str, max_images: int) -> Refused:
     """Return the refusal of a form that the parser does not take."""
-    if "Too many files" in message:
-        return Refused(413, "too_many", "images", f"invalid images: at most {max_images:,} in a request")
-    if "Too many fields" in message:
-        return Refused(413, "too_many", "body", f"invalid body: at most {_MAX_FIELDS} fields")
-    if "maximum size" in message:
-        return Refused(413, "too_large", "body", f"invalid body: a field is larger than {_MAX_TEXT // 2**20} MiB")
-    if "header size" in message:
-        what = f"the name of a file or of a field, or another header of a part, is longer than {_MAX_HEADER:,} bytes"
-        return Refused(400, "malformed", "body", f"invalid body: {what}")
-    return Refused(400, "malformed", "body", "invalid body: not a form of the kind multipart/form-data")
+    rows: tuple[tuple[str, int, str, str, str], ...] = (
+        ("Too many files", 413, "too_many", "images", f"at most {max_images:,} in a request"),
+        ("Too many fields", 413, "too_many", "body", f"at most {_MAX_FIELDS} fields"),
+        ("maximum size", 413, "too_large", "body", f"a field is larger than {_MAX_TEXT // 2**20} MiB"),
+        ("header size", 400, "malformed", "body", _LONG_HEADER),
+        ("", 400, "malformed", "body", "not a form of the kind multipart/form-data"),
+    )
+    _, status, reason, field, what = next(row for row in rows if row[0] in message)
+    return Refused(status, reason, field, f"invalid {field}: {what}")
 
 
-def _parse(form: type[F], data: FormData, max_images: int) -> F:
+def _fields_of(data: FormData, max_file_mb: float) -> dict[str, list[str | UploadFile]]:
+    """Return the values of each field as they were sent, without files that have no name.
+
+    Raises:
+        Refused: a file is too large, or a text is not UTF-8.
+    """
+    fields: dict[str, list[str | UploadFile]] = {}
+    for raw, value in data.multi_items():
+        name = _from_utf_8(raw) or raw
+        values = fields.setdefault(name, [])
+        if isinstance(value, UploadFile):
+            if (value.size or 0) > max_file_mb * _MB:
+                raise Refused(413, "too_large", name, f"invalid {name}: a file is larger than {max_file_mb:g} MB")
+            value.filename = _from_utf_8(value.filename or "") or value.filename
+            values += [value] if value.filename else []
+        elif (text := _from_utf_8(value)) is None:
+            raise Refused(422, "invalid", name[:60] or "body", f"invalid {name[:60] or 'body'}: must be text in UTF-8")
+        else:
+            values.append(text)
+    return fields
+
+
+def _from_utf_8(text: str) -> str | None:
+    """Return a text whose bytes were taken for Latin-1; None where they are not UTF-8."""
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _parse(form: type[F], sent: Mapping[str, list[str | UploadFile]], max_images: int) -> F:
     """Return the fields of a form; those that are lists may be given several times."""
     values: dict[str, Any] = {}
-    for name in data:
-        given = [value for value in data.getlist(name) if not (isinstance(value, UploadFile) and not value.filename)]
+    for name, field_values in sent.items():
         if name in form.model_fields and get_origin(form.model_fields[name].annotation) is list:
-            values[name] = given
-        elif len(given) > 1:
-            raise Refused(422, "invalid", name, f"invalid {name}: given {len(given)} times; give it once")
-        elif given:
-            values[name] = given[0]
+            values[name] = field_values
+        elif len(field_values) > 1:
+            raise Refused(422, "invalid", name, f"invalid {name}: given {len(field_values)} times; give it once")
+        elif field_values:
+            values[name] = field_values[0]
     try:
         fields = form.model_validate(values)
     except ValidationError as error:
@@ -271,18 +242,13 @@ def _parse(form: type[F], data: FormData, max_images: int) -> F:
 def _invalid(form: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> Refused:
     """Return the refusal that names the first field at fault."""
     first = error.errors(include_url=False, include_context=False)[0]
-    name = str(first["loc"][0])[:60]
-    if first["type"] == "missing":
-        what = "missing; send a file" if name in ("image", "images") else "missing"
-    elif first["type"] == "extra_forbidden":
-        what = f"unknown; known: {', '.join(form.model_fields)}"
-    elif first["type"] == "string_pattern_mismatch":  # only `unknown` has a pattern
-        what = f"must be {_SCORES}, with =VALUE where answers are to be withheld, such as {SCORES[0]}=0.3"
-    elif first["type"] == "is_instance_of":
-        what = "must be a file, with a name"
-    elif isinstance(values.get(name), UploadFile):
-        what = "must be text, not a file"
-    else:
-        what = str(first["msg"])
-        what = what[:1].lower() + what[1:]
+    name, message = str(first["loc"][0])[:60], str(first["msg"])
+    if isinstance(values.get(name), UploadFile):
+        message = "must be text, not a file"
+    what = {
+        "missing": "missing; send a file" if name in ("image", "images") else "missing",
+        "extra_forbidden": f"unknown; known: {', '.join(form.model_fields)}",
+        "string_pattern_mismatch": _HOW_UNKNOWN,  # of `unknown`, which alone has a pattern
+        "is_instance_of": "must be a file, with a name",
+    }.get(first["type"], message[:1].lower() + message[1:])
     return Refused(422, "invalid", name, f"invalid {name}: {what}")

@@ -84,10 +84,10 @@ class Guard:
             await send(message)
 
         # A server leaves out the body of the answer to HEAD, which is otherwise that to GET (RFC 9110, 9.3.2).
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        as_get = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             self._check(scope)
-            await self._app(asked, _Bounded(receive, self._options), sending)
+            await self._app(as_get, _Bounded(receive, self._options), sending)
         except (Exception, asyncio.CancelledError) as error:
             refused = _refusal_of(error, request_id)
             if status:  # the answer is under way
@@ -113,8 +113,8 @@ class Guard:
             raise Refused(403, "cross_site", "Sec-Fetch-Site", "invalid request: it comes from a page of another site")
         if self._token is not None and (path.startswith("/v1/") or path == "/metrics"):
             scheme, _, word = headers.get("authorization", "").partition(" ")
-            given = word.strip().encode("latin-1", "replace")
-            if not hmac.compare_digest(given, self._token) or scheme.lower() != "bearer":
+            token = word.strip().encode("latin-1", "replace")
+            if not hmac.compare_digest(token, self._token) or scheme.lower() != "bearer":
                 message = "invalid Authorization: must be Bearer and the token of the service"
                 raise Refused(401, "token", "Authorization", message)
         length = headers.get("content-length", "")
@@ -130,8 +130,8 @@ def _path_of(scope: Scope) -> str:
 
 def _id_of(scope: Scope) -> str:
     """Return the id that a proxy has given a request, or a new one."""
-    given = Headers(scope=scope).get(_ID, "")
-    return given if re.fullmatch(r"[A-Za-z0-9._-]{1,128}", given) else uuid.uuid4().hex
+    request_id = Headers(scope=scope).get(_ID, "")
+    return request_id if re.fullmatch(r"[A-Za-z0-9._-]{1,128}", request_id) else uuid.uuid4().hex
 
 
 def _refusal_of(error: BaseException, request_id: str) -> Refused:

@@ -30,7 +30,7 @@ from faircontext.runs.outputs import describe_run
 from faircontext.runs.prepare import prepare_image
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Unit
-from faircontext.serve.service import Asked
+from faircontext.serve.service import Request
 from faircontext.sources import Content
 from faircontext.system import usable_processors
 
@@ -47,26 +47,26 @@ class ClassifyJob(Job):
     """Images to be answered.
 
     Args:
-        asked: what answers them.
+        request: what answers them.
         files: what was sent.
         top_k: how many classes are told in `top`.
     """
 
-    def __init__(self, asked: Asked, files: Sequence[UploadFile], top_k: int) -> None:
-        super().__init__(len(files), batched=not asked.uses_views)
-        self._asked, self._files, self._top_k = asked, files, top_k
+    def __init__(self, request: Request, files: Sequence[UploadFile], top_k: int) -> None:
+        super().__init__(len(files), batched=not request.uses_views)
+        self._request, self._files, self._top_k = request, files, top_k
         self._entries: list[list[dict[str, Any]]] = [[] for _ in files]
 
     def prepare(self, index: int) -> Question:
         """Read an image and make its plain view."""
-        predictor, options, content = self._asked.predictor, self._asked.options, content_of(self._files[index])
+        predictor, options, content = self._request.predictor, self._request.options, content_of(self._files[index])
         geometry = predictor.labels.backbone.geometry
         image = prepare_image(partial(options.reader(), content), geometry, predictor.recipe, options.seed)
         return Sample(content.name, content), predictor, image
 
     def put(self, index: int, answered: AnsweredImage) -> None:
         """Keep an image's entries, one for each method."""
-        predictor = self._asked.predictor
+        predictor = self._request.predictor
         names = predictor.labels.names
         entries = [predictor.decision.entry(answer, names) for answer in answered.answers]
         if answered.reference is not None:
@@ -80,24 +80,24 @@ class ClassifyJob(Job):
 
     def document(self) -> dict[str, Any]:
         """Return what `classify --json` writes, with warnings about the class names."""
-        asked = self._asked
-        head = describe_run(asked.options, asked.predictor, dict.fromkeys(asked.predictor.methods))
+        request = self._request
+        head = describe_run(request.options, request.predictor, dict.fromkeys(request.predictor.methods))
         answers = [entry for entries in self._entries for entry in entries]
-        return {**head, "warnings": list(asked.warnings), "answers": answers}
+        return {**head, "warnings": list(request.warnings), "answers": answers}
 
 
 class ExplainJob(Job):
     """An image to be explained.
 
     Args:
-        asked: what answers it.
+        request: what answers it.
         file: what was sent.
         html: whether the page is wanted, in place of the numbers.
     """
 
-    def __init__(self, asked: Asked, file: UploadFile, html: bool) -> None:
+    def __init__(self, request: Request, file: UploadFile, html: bool) -> None:
         super().__init__(1, batched=False)
-        self._asked, self._file, self._html = asked, file, html
+        self._request, self._file, self._html = request, file, html
         self._document: dict[str, Any] = {}
 
     def compute(self) -> None:
@@ -106,8 +106,8 @@ class ExplainJob(Job):
         Raises:
             ImageError: it cannot be read.
         """
-        asked, content = self._asked, content_of(self._file)
-        explanation = explain(asked.options, asked.predictor, content.name, asked.options.reader()(content))
+        request, content = self._request, content_of(self._file)
+        explanation = explain(request.options, request.predictor, content.name, request.options.reader()(content))
         pictures = {key: _png(pixels) for key, pixels in draw_explanation(explanation).items()}
         if self._html:
             self._document = {"html": write_page(explanation, pictures, beside=False)}
@@ -116,7 +116,7 @@ class ExplainJob(Job):
         contrasts, drawn = _contrasts(explanation)
         maps, grey = _maps(explanation)
         document |= {"contrasts": contrasts, "maps": maps, "pictures": {**pictures, **drawn, **grey}}
-        document["warnings"] = [*document["warnings"], *asked.warnings]
+        document["warnings"] = [*document["warnings"], *request.warnings]
         self._document = document
 
     def document(self) -> dict[str, Any]:

@@ -162,10 +162,10 @@ class ServeOptions(ModelOptions):
             sets[name] = class_names(None, Path(file))
         return sets
 
-    def asked(self, **request: Any) -> ClassifyOptions:
+    def for_request(self, **request: Any) -> ClassifyOptions:
         """Return the options of `classify` that a request comes to: the service's, with those that it may choose."""
-        own: Mapping[str, Any] = {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
-        return ClassifyOptions(**{**own, **request, "labels": None, "labels_file": None})
+        options: Mapping[str, Any] = {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
+        return ClassifyOptions(**{**options, **request, "labels": None, "labels_file": None})
 
 
 def without_brackets(host: str) -> str:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from faircontext.backbones.engines import ROW_MULTIPLE
@@ -40,12 +41,12 @@ class Job(ABC):
         """Return the answer, when all images are done."""
 
 
+@dataclass(frozen=True)
 class Unit:
     """One image of a request, handed out to be computed."""
 
-    def __init__(self, job: Job, index: int) -> None:
-        self.job = job
-        self.index = index
+    job: Job
+    index: int
 
 
 Compute = Callable[[Sequence[Unit]], None]
@@ -127,7 +128,7 @@ class WorkQueue:
         with self._changed:
             self._closed = True
             for job in [*self._jobs]:
-                self._leave(job)
+                self.leave(job)
             self._changed.notify_all()
         if self._worker.is_alive():
             self._worker.join(seconds)
@@ -147,15 +148,16 @@ class WorkQueue:
 
     def leave(self, job: Job) -> None:
         """Give up what has not been begun of a job that nobody waits for."""
-        with self._changed:
-            self._leave(job)
-
-    def _leave(self, job: Job) -> None:
         job.done.cancel()
-        self._room.leave(len(job.left))
-        job.left.clear()
-        if job in self._jobs:
-            self._jobs.remove(job)
+        self._leave_rest(job)
+
+    def _leave_rest(self, job: Job) -> None:
+        """Give up the images of a job that have not been begun, and keep the job itself."""
+        with self._changed:
+            self._room.leave(len(job.left))
+            job.left.clear()
+            if job in self._jobs:
+                self._jobs.remove(job)
 
     def _take(self) -> list[Unit]:
         """Return what is computed next: an image, or as many as make a batch; nothing at the end."""
@@ -204,19 +206,9 @@ class WorkQueue:
             self._fail(units[0].job, error)
 
     def _fail(self, job: Job, error: Exception) -> None:
-        self.leave_rest(job)
-        if job.done.cancelled():  # its files are closed, then
-            return
+        self._leave_rest(job)
         if not job.done.done() and job.done.set_running_or_notify_cancel():
             job.done.set_exception(error)
-
-    def leave_rest(self, job: Job) -> None:
-        """Give up the images of a job that have not been begun, and keep the job itself."""
-        with self._changed:
-            self._room.leave(len(job.left))
-            job.left.clear()
-            if job in self._jobs:
-                self._jobs.remove(job)
 
     def _finish(self, job: Job) -> None:
         """Hand over the answer where the last image of a job is done."""

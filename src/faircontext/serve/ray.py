@@ -19,8 +19,8 @@ import torch
 
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.ray import cause_of, connect
-from faircontext.serve.engines import Engine, LocalEngine
-from faircontext.serve.forms import ClassifyForm, ExplainForm, pack_form, unpack_form
+from faircontext.serve.engines import LocalEngine
+from faircontext.serve.forms import ClassifyForm, ExplainForm
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.queue import Room
@@ -61,7 +61,7 @@ def engine_on_ray(
     if options.engine_image == "auto":
         options = replace(options, engine_image="torch")
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
-    own = _start(ray, threads * options.replicas)
+    started = _start(ray, threads * options.replicas)
     try:
         try:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
@@ -74,13 +74,13 @@ def engine_on_ray(
             raise FairContextError(problem)
         yield RayEngine(handle, described, Room(options.queue * options.replicas, metrics), metrics)
     finally:
-        if own:
+        if started:
             ray.shutdown()
         else:
             serve.delete(name)
 
 
-class RayEngine(Engine):
+class RayEngine:
     """A model on a cluster.
 
     Args:
@@ -93,21 +93,16 @@ class RayEngine(Engine):
     def __init__(self, handle: Any, facts: dict[str, Any], room: Room, metrics: Metrics) -> None:
         self.facts = facts
         self._handle, self._room, self._metrics = handle, room, metrics
-        self._open = False
+        self.ready, self.ended = False, True  # nothing computes here
         self._last = 0.0
-
-    @property
-    def ready(self) -> bool:
-        """Whether forms are answered."""
-        return self._open
 
     def start(self) -> None:
         """Begin to answer; the replicas run already."""
-        self._open = True
+        self.ready = True
 
     def close(self) -> None:
         """Take no more forms."""
-        self._open = False
+        self.ready = False
 
     async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Have a replica compute a form; see `Engine.answer`."""
@@ -115,7 +110,7 @@ class RayEngine(Engine):
         self._room.take(images)
         began = time.perf_counter()
         try:
-            outcome = await self._ask(type(form), pack_form(form))
+            outcome = await self._ask(form)
             now = time.perf_counter()
             self._room.took((now - max(began, self._last)) / images)
             self._last = now
@@ -128,12 +123,12 @@ class RayEngine(Engine):
         answer: dict[str, Any] = outcome["answer"]
         return answer
 
-    async def _ask(self, form: type[ClassifyForm | ExplainForm], fields: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Return what a replica answers; where one dies, another is asked."""
         from ray.exceptions import RayActorError, RayTaskError
 
         for left in reversed(range(_TRIES)):
-            response = self._handle.answer.remote(form, fields)
+            response = self._handle.answer.remote(form)
             try:
                 outcome: dict[str, Any] = await response
                 return outcome
@@ -170,10 +165,10 @@ class Replica:
         """Return what is told of the model, or as `problem` why there is none."""
         return {"problem": self._problem} if self._problem else self._engine.facts
 
-    async def answer(self, form: type[ClassifyForm] | type[ExplainForm], fields: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Return the answer to a form, or as `refused` why there is none."""
         try:
-            return {"answer": await self._engine.answer(unpack_form(form, fields))}
+            return {"answer": await self._engine.answer(form)}
         except Refused as refused:
             return {"refused": refused.arguments}
 
@@ -200,8 +195,8 @@ def _start(ray: Any, processors: int) -> bool:
     """Have a cluster, and leave this process's signals to it; return whether the cluster was started here."""
     kinds = (signal.SIGTERM, signal.SIGINT)
     handlers = [signal.getsignal(kind) for kind in kinds]
-    own = connect(ray, max(usable_processors(), processors), 512)
+    started = connect(ray, max(usable_processors(), processors), 512)
     for kind, handler in zip(kinds, handlers, strict=True):  # Ray has its own, which exit at once
         signal.signal(kind, handler)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    return own
+    return started

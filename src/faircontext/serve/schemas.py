@@ -1,8 +1,11 @@
 """What is answered, as OpenAPI describes it."""
 
+from dataclasses import fields
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
+
+from faircontext.runs.records import CSV_COLUMNS, Answer
 
 
 class Ranked(BaseModel):
@@ -14,28 +17,24 @@ class Ranked(BaseModel):
     zero_shot: float = Field(description="By zero-shot, from the same prompts.")
 
 
-class Entry(BaseModel):
-    """An image's answer by a method, or why it has none; the fields are those of `faircontext classify --json`."""
+_COLUMNS: dict[str, Any] = {
+    column.name: (column.type, ...)
+    for column in fields(Answer)
+    if column.name in (*CSV_COLUMNS, "shared_seconds", "label_index", "warnings")
+}
+"""What an entry has also of an image that cannot be read; see `Answer.entry`."""
 
-    path: str = Field(description="The name of the file that was sent.")
-    label: str
-    zero_shot: str
-    prediction: str = Field(description="The class; empty where the file cannot be read, or none of these.")
-    votes: int | None
-    confidence: float | None
-    method: str
-    fallback: str
-    error: str = Field(description="Why the file cannot be read, or empty.")
-    seconds: float = Field(description="That the method took itself.")
-    shared_seconds: float | None = Field(None, description="Of the work that it shares with other methods.")
-    label_index: int | None
-    warnings: list[str]
-    zero_shot_index: int | None = None
-    index: int | None = None
-    top5: list[tuple[str, float]] | None = None
-    candidates: list[str] | None = None
-    diagnostics: dict[str, Any] | None = None
-    top: list[Ranked] | None = Field(None, description="The `top_k` most probable classes, beside zero-shot.")
+Entry = create_model(
+    "Entry",
+    __doc__="An image's answer by a method, or why it has none; the fields are those of `faircontext classify --json`.",
+    **_COLUMNS,
+    zero_shot_index=(int | None, None),
+    index=(int | None, None),
+    top5=(list[tuple[str, float]] | None, None),
+    candidates=(list[str] | None, None),
+    diagnostics=(dict[str, Any] | None, None),
+    top=(list[Ranked] | None, Field(None, description="The `top_k` most probable classes, beside zero-shot.")),
+)
 
 
 class Answers(BaseModel):
@@ -46,7 +45,9 @@ class Answers(BaseModel):
     versions: dict[str, str]
     summary: dict[str, Any]
     warnings: list[str]
-    answers: list[Entry] = Field(description="One for each image and method, in the order in which they were sent.")
+    answers: list[Entry] = Field(  # type: ignore[valid-type]
+        description="One for each image and method, in the order in which they were sent."
+    )
 
 
 class DescribedMap(BaseModel):

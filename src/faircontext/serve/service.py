@@ -40,7 +40,7 @@ _MAX_WORDS = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a request asks for.
 
     Attributes:
@@ -106,7 +106,7 @@ class Service:
 
     def describe_model(self) -> dict[str, Any]:
         """Return what is told of the backbone."""
-        backbone, options = self.model.backbone, without_folders(self.options.asked())
+        backbone, options = self.model.backbone, without_folders(self.options.for_request())
         return {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
@@ -118,7 +118,7 @@ class Service:
             "views": recipe_of(self.options, backbone).count,
         }
 
-    def asked(self, form: ClassifyForm | ExplainForm) -> Asked:
+    def request(self, form: ClassifyForm | ExplainForm) -> Request:
         """Return what answers a request; this tokenises its class names, and takes no features.
 
         Raises:
@@ -135,19 +135,19 @@ class Service:
         with blamed_on(field):
             space = self._space(names, choice, options.truncate)
             predictor = build(options, self.model, names, options.regime, labels=space)
-        return Asked(without_folders(options), predictor, (*name_warnings(names), *predictor.warnings()))
+        return Request(without_folders(options), predictor, (*name_warnings(names), *predictor.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
-        given = [name for name in ("labels", "labels_file", "label_set") if getattr(form, name) is not None]
-        if not given and len(self.sets) == 1:
+        fields = [name for name in ("labels", "labels_file", "label_set") if getattr(form, name) is not None]
+        if not fields and len(self.sets) == 1:
             return next(iter(self.sets.values())), "label_set"
-        if len(given) != 1:
-            what = f"given as {' and '.join(given)}" if given else "missing"
+        if len(fields) != 1:
+            what = f"given as {' and '.join(fields)}" if fields else "missing"
             known = f" ({', '.join(self.sets)})" if self.sets else ""
             message = f"invalid labels: {what}; give one of labels, labels_file and label_set{known}"
-            raise Refused(422, "invalid", given[-1] if given else "labels", message)
-        (field,) = given
+            raise Refused(422, "invalid", fields[-1] if fields else "labels", message)
+        (field,) = fields
         if form.label_set is not None:
             if form.label_set not in self.sets:
                 known = ", ".join(self.sets) or "none: the service was started without"
@@ -200,7 +200,7 @@ class Service:
             if form.prompts is not None or form.template or form.descriptions is not None:  # in place of the service's
                 prompts = {"prompts": form.prompts, "template": tuple(form.template)}
                 chosen |= {**prompts, "templates": None, "descriptions": None}
-        return self.options.asked(method=method, **chosen)
+        return self.options.for_request(method=method, **chosen)
 
     def _started_with(self, methods: str) -> tuple[str, ...]:
         """Return the settings that the service was started with, where a request names no other methods and none."""
@@ -216,7 +216,7 @@ class Service:
                 if isinstance(value, str) and value != plain and _takes_any_word(hints[name]):
                     raise ArgumentError(f"invalid {name} of {label}: must be chosen when the service is started")
                 numbers = value if isinstance(value, tuple) else (value,)
-                if any(isinstance(one, int) and one > _MAX_SETTING for one in numbers):
+                if any(isinstance(number, int) and number > _MAX_SETTING for number in numbers):
                     raise ArgumentError(f"invalid {name} {value} of {label}: must be at most {_MAX_SETTING:,}")
 
     def _space(self, names: tuple[str, ...], choice: PromptChoice, truncate: bool) -> LabelSpace:
