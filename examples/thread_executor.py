@@ -47,11 +47,11 @@ class Threads:
 
 def evaluate(options: EvaluateOptions, execute: Threads) -> list[Run]:
     """Carry out what `faircontext evaluate` would, with another executor, and return the runs."""
-    model, runs = load(options, options.labels_of_methods), []
+    model, runs = load(options), []
     for dataset in find_datasets(options):
-        plan = plan_of(options, dataset, model, None)
-        facts = {"engine": "threads", "threads": execute.count}
-        run, _ = run_stored(plan, options.out / plan.folder_name, execute, options.resume, facts, print)
+        plan = plan_of(options, dataset, model)
+        metadata = {"engine": "threads", "threads": execute.count}
+        run, *_ = run_stored(plan, options.out / plan.folder_name, execute, options.resume, metadata, print)
         runs.append(run)
     return runs
 
