@@ -112,7 +112,7 @@ def test_how_many_of_the_best_there_can_be(options: dict[str, Any], classes: int
         ("flc", {}, "unknown method 'flc'; did you mean 'fcl'"),
         ("fcl", {"set": ("fcl.mask=3",)}, "unknown setting of fcl 'mask'; did you mean 'masks'"),
         ("fcl", {"set": ("name=fcl",)}, "unknown setting of fcl 'name'"),
-        ("fcl", {"set": ("masks=0",)}, "masks=0 is not possible; it must be a number of at least 1"),
+        ("fcl", {"set": ("masks=0",)}, "masks=0 is not possible; it must lie above 0 and at most at 100000"),
         (
             "tpt fcl",
             {"set": ("steps=3",)},

@@ -5,6 +5,7 @@ Who reads a run need not check them again. Whether two descriptions are of one r
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -189,9 +190,13 @@ def read_entries(kind: type[E], path: Path, what: str, fix: str) -> E:
 
 def check_entries(kind: type[E], document: Mapping[str, Any] | bytes, fault: str, fix: str) -> E:
     """Return a JSON document, as text or as it was read, by the types of its entries; see `read_entries`."""
-    text = document if isinstance(document, bytes) else json.dumps(document)
+    if isinstance(document, bytes):
+        with suppress(ValueError, RecursionError):  # pydantic says what is wrong with the text
+            document = json.loads(document)
+    if not isinstance(document, bytes):  # pydantic refuses lone surrogates: bytes of file names that are not UTF-8
+        document = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(document)
     except ValidationError as error:
         raise ArgumentError(f"{fault}: {_first_fault(error)}; {fix}") from None
 
