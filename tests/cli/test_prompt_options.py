@@ -183,5 +183,5 @@ def test_every_command_that_loads_a_model_takes_prompts(tiny_folder: Callable[[s
     service = Service(ServeOptions(labels="cat,dog", method="zero_shot", **own), {"default": ("cat", "dog")})
     for given, templates in (({}, ("my {}.",)), ({"template": ["your {}."]}, ("your {}.",))):
         form = ClassifyForm.model_construct(images=[], **given)
-        assert service.asked(form).predictor.labels.templates == templates
-    assert service.asked(ExplainForm.model_construct()).predictor.labels.templates == ("my {}.",)
+        assert service.request(form).predictor.labels.templates == templates
+    assert service.request(ExplainForm.model_construct()).predictor.labels.templates == ("my {}.",)
