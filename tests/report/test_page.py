@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RIGHT, experiment, pictured
 from PIL import Image
 
 from faircontext import FairContextError
@@ -25,6 +24,7 @@ from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_table
 from faircontext.runs.groups import find_runs, group_runs
 from made_pages import NAMES, without_labels, write_gallery, write_images, write_pictured
+from made_reports import RIGHT, experiment, pictured
 from made_runs import write_run
 
 pytestmark = pytest.mark.usefixtures("without_charts")  # but in what is shared

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import accuracy_runs, analyses, experiment
 from PIL import Image
 
 from faircontext.cli import main
@@ -28,6 +27,7 @@ from faircontext.report.style import FigureResult, styled
 from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import incomplete
 from made_analyses import analysis_run, gallery_row
+from made_reports import accuracy_runs, analyses, experiment
 from made_runs import write_run
 
 Shared = Callable[[Callable[[Path], object]], Path]

@@ -55,11 +55,14 @@ from faircontext.report.tables import (
     long_table,
     paper_records,
     paper_table,
+    write_tables,
 )
 from faircontext.runs.answer import Predictor
 from faircontext.runs.executors import answer_here
 from faircontext.runs.groups import find_runs, group_runs, incomplete
 from faircontext.runs.plan import Plan
+from faircontext.runs.results import Result, read_results
+from faircontext.runs.store import Run
 from made_runs import write_run
 
 ALL = range(20)
@@ -206,6 +209,24 @@ def test_every_accuracy_has_its_number_and_wilson_s_interval(tmp_path: Path) -> 
     foot = column(paper_table(group), "DTD")
     assert foot["n"][0] == "20"
     assert foot["±95%"][0] == f"±{100 * (17 / 20 - low):.2f}"
+
+
+@pytest.mark.parametrize("style", ["paper", "long"])
+@pytest.mark.parametrize("layout", ["md", "csv"])
+def test_the_rows_of_a_run_are_read_once(
+    style: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dtd", "imagenet_a", "own"):  # one of each benchmark
+        write_run(tmp_path / name, name, {"zero_shot": range(8), "fcl": range(12)})
+    read = list[str]()
+
+    def counting(run: Run) -> list[Result]:
+        read.append(run.folder.name)
+        return read_results(run)
+
+    monkeypatch.setattr("faircontext.runs.groups.read_results", counting)
+    write_tables(find_runs([tmp_path]), style, layout, "top1", print)
+    assert sorted(read) == ["dtd", "imagenet_a", "own"]
 
 
 def test_gains_are_paired_by_image(tmp_path: Path) -> None:
