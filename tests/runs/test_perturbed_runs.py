@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRecipe, ZeroShot, load_image
-from faircontext.attacks import attacked_views
+from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.cli import main
-from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
 from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.answer import Predictor, answer_images
@@ -21,7 +19,7 @@ from faircontext.runs.option_parts import PerturbationOptions
 from faircontext.runs.outputs import read_embeddings
 from faircontext.runs.records import perturbation_of
 from faircontext.runs.store import load_run
-from faircontext.views import Views
+from made_perturbed import PERTURBATIONS, perturbed_views
 
 pytest.importorskip("imagecorruptions")
 Run = Callable[..., tuple[int, str, str]]
@@ -60,9 +58,6 @@ def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:
     assert len(hashes) == 4
 
 
-PERTURBATIONS: tuple[Perturbation, ...] = (Corruption("gaussian_noise", 2), Attack(4))
-
-
 @pytest.mark.parametrize("perturbation", PERTURBATIONS, ids=str)
 def test_answers_are_those_of_the_shifted_picture(
     perturbation: Perturbation, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
@@ -75,13 +70,7 @@ def test_answers_are_those_of_the_shifted_picture(
         answer_images(items, Predictor(labels, {"zero_shot": ZeroShot()}, recipe), 7, perturbation=perturbation),
         strict=True,
     ):
-        views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
-        made = (
-            corrupted_views(views, perturbation)
-            if isinstance(perturbation, Corruption)
-            else attacked_views(views, item.label, labels, perturbation)
-        )
-        expected = ZeroShot()(Episode.of(made, labels))
+        expected = ZeroShot()(Episode.of(perturbed_views(item, labels, recipe, perturbation), labels))
         assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
 
 

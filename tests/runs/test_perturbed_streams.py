@@ -9,20 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faircontext import TDA, Backbone, Episode, LabelSpace, ViewRecipe, load_image
-from faircontext.attacks import attacked_views
+from faircontext import TDA, Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.cli import main
-from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
-from faircontext.perturbations import Attack, Corruption, Perturbation
+from faircontext.perturbations import Perturbation
 from faircontext.runs.answer import Predictor, answer_images
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.store import load_run
-from faircontext.views import Views
+from made_perturbed import PERTURBATIONS, perturbed_views
 
 pytest.importorskip("imagecorruptions")
-
-PERTURBATIONS: tuple[Perturbation, ...] = (Corruption("gaussian_noise", 2), Attack(4))
 
 
 @pytest.mark.parametrize("perturbation", PERTURBATIONS, ids=str)
@@ -37,13 +33,7 @@ def test_a_stream_learns_from_the_shifted_pictures(
         answer_images(items, Predictor(labels, {"tda": method}, recipe), 7, perturbation=perturbation),
         strict=True,
     ):
-        views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
-        made = (
-            corrupted_views(views, perturbation)
-            if isinstance(perturbation, Corruption)
-            else attacked_views(views, item.label, labels, perturbation)
-        )
-        expected, state = method.step(Episode.of(made, labels), state)
+        expected, state = method.step(Episode.of(perturbed_views(item, labels, recipe, perturbation), labels), state)
         assert answered.predictions[0].diagnostics["t"] == expected.diagnostics["t"] == state.seen
         assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
 

@@ -245,17 +245,18 @@ class TableGroup(RunGroup):
 
     Attributes:
         benchmark: `natural-shift`, `fine-grained` or `own`.
+        whole: the group, of all benchmarks, which has read the results.
         datasets: names, those that there are results of.
     """
 
     benchmark: str = field(kw_only=True)
+    whole: RunGroup = field(kw_only=True)
     datasets: tuple[str, ...] = field(kw_only=True)
 
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
         """By data set and method, in the order of the table."""
-        by_dataset = super().results
-        return {name: by_dataset[name] for name in self.datasets}
+        return {name: self.whole.results[name] for name in self.datasets}
 
     @property
     def answered(self) -> bool:
@@ -274,7 +275,9 @@ def split_by_benchmark(groups: Sequence[RunGroup]) -> list[TableGroup]:
     for group in groups:
         for benchmark, names in _by_benchmark(group.results).items():
             key = (group.settings.backbone, (*SETS, "own").index(benchmark), *map(str, group.settings[1:]))
-            table = TableGroup(group.settings, group.runs, group.memory, benchmark=benchmark, datasets=names)
+            table = TableGroup(
+                group.settings, group.runs, group.memory, benchmark=benchmark, whole=group, datasets=names
+            )
             tables.append((key, table))
     return [table for _, table in sorted(tables, key=lambda keyed: keyed[0])]
 

@@ -72,7 +72,15 @@ from faircontext.report.render import (
     to_markdown,
     to_terminal,
 )
-from faircontext.runs.groups import RunSettings, describe_stream, group_runs, incomplete, shared_positions, values_at
+from faircontext.runs.groups import (
+    RunGroup,
+    RunSettings,
+    describe_stream,
+    group_runs,
+    incomplete,
+    shared_positions,
+    values_at,
+)
 from faircontext.runs.label_results import LabelResult, is_multi_label, read_label_result
 from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import TUNED, Result
@@ -909,9 +917,7 @@ def perturbed_runs(groups: Sequence[TableGroup]) -> list[PerturbedRuns]:
         key = (*group.settings._replace(shift=""), group.benchmark)
         families.setdefault(key, {})[group.settings.shift] = group
     return [
-        PerturbedRuns(
-            {perturbation: by_perturbation[perturbation] for perturbation in sorted(by_perturbation, key=_rank)}
-        )
+        PerturbedRuns(dict(sorted(by_perturbation.items(), key=lambda item: _rank(item[0]))))
         for by_perturbation in families.values()
     ]
 
@@ -1172,12 +1178,17 @@ def write_tables(
     tables = [label_table(labels)] if labels else []
     tables += map(class_table, labels if style == "long" else ())
     if others or not several:
-        groups = _grouped(others, warn)
+        groups = group_runs(others)
+        by_benchmark = _by_benchmark(groups, others, warn)
+        if layout == "csv" and style == "shift":
+            return to_csv(perturbation_records(by_benchmark))
         if layout == "csv":
-            return to_csv(
-                perturbation_records(groups) if style == "shift" else _records(others, style, metric, compared)
-            )
-        tables += perturbation_tables(groups) if style == "shift" else _tables(others, style, metric, compared, warn)
+            if not (records := _records(groups, style, metric, compared)):
+                raise ArgumentError(f"{_folders(others)}: no image has been answered yet")
+            return to_csv(records)
+        tables += (
+            perturbation_tables(by_benchmark) if style == "shift" else _tables(groups, style, metric, compared, warn)
+        )
     write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
     return "\n".join(map(write, tables))
 
@@ -1197,35 +1208,32 @@ def _folders(runs: Sequence[Run]) -> str:
     return ", ".join(str(run.folder) for run in runs)
 
 
-def _grouped(runs: Sequence[Run], warn: Callable[[str], None]) -> list[TableGroup]:
-    """Return groups of runs, which answer images, and warn of those that are not whole."""
-    groups = split_by_benchmark(group_runs(runs))
-    if not groups:
+def _by_benchmark(groups: Sequence[RunGroup], runs: Sequence[Run], warn: Callable[[str], None]) -> list[TableGroup]:
+    """Return groups of runs, which answer images, by benchmark, and warn of those that are not whole."""
+    tables = split_by_benchmark(groups)
+    if not tables:
         what = "hold analyses only, no answers of methods; draw them with faircontext figures"
         raise ArgumentError(f"{_folders(runs)}: {what}")
-    for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
+    for line in dict.fromkeys(line for group in tables for line in incomplete(group)):
         warn(line)
-    return groups
+    return tables
 
 
-def _records(runs: Sequence[Run], style: str, metric: str, compared: bool) -> list[Record]:
+def _records(groups: Sequence[RunGroup], style: str, metric: str, compared: bool) -> list[Record]:
     """Return the records of styles `paper` and `long`, those of methods with a memory last."""
-    episodic, streams = split_streams(group_runs(runs))
-    groups = split_by_benchmark(episodic)
-    records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
-    settings = [*(group.settings for group in groups), *(one.settings for one in streams)]
-    records += stream_records(stream_blocks(streams), settings, None if style == "long" else metric)
-    if not records:
-        raise ArgumentError(f"{_folders(runs)}: no image has been answered yet")
-    return records
+    episodic, streams = split_streams(groups)
+    tables = split_by_benchmark(episodic)
+    records = long_records(tables, compared) if style == "long" else paper_records(tables, metric, compared)
+    settings = [*(table.settings for table in tables), *(one.settings for one in streams)]
+    return records + stream_records(stream_blocks(streams), settings, None if style == "long" else metric)
 
 
 def _tables(
-    runs: Sequence[Run], style: str, metric: str, compared: bool, warn: Callable[[str], None]
+    groups: Sequence[RunGroup], style: str, metric: str, compared: bool, warn: Callable[[str], None]
 ) -> Iterator[Table]:
     """Yield the tables of styles `paper` and `long`, and warn of those that are asked for and are not there."""
-    episodic, streams = split_streams(group_runs(runs))
-    groups, blocks = split_by_benchmark(episodic), stream_blocks(streams)
+    episodic, streams = split_streams(groups)
+    blocks = stream_blocks(streams)
 
     def beside(table: Callable[[Any], Table], source: TableGroup | StreamBlock) -> Iterator[Table]:
         try:
@@ -1233,7 +1241,7 @@ def _tables(
         except MissingError as missing:
             warn(str(missing))
 
-    for group in groups:
+    for group in split_by_benchmark(episodic):
         if group.memory or group.methods != ["zero_shot"] or not blocks:  # else it is the first row of a block
             yield long_table(group) if style == "long" else paper_table(group, metric)
         yield from beside(comparison_table, group)

@@ -26,7 +26,7 @@ from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from faircontext.label_scores import LabelScorer
     from faircontext.labels import LabelSpace
@@ -72,9 +72,10 @@ class MultiLabel(Decision):
         if image.features is None:
             return replace(image, answers=tuple(replace(answer, label_index=None) for answer in image.answers))
         logits = self.scorer.logits(image.features)
-        order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
+        order, scores = _ranked(logits)
         best, top = int(order[0]), order[: len(image.answers[0].top5)]
-        labels = SEPARATOR.join(self.scorer.labels.names[index] for index, _ in self._given(logits))
+        labels = SEPARATOR.join(self.scorer.labels.names[index] for index in order if scores[index] >= self.threshold)
+        scores = scores.astype(np.float64)
         decided = partial(
             replace,
             label_index=None,
@@ -97,8 +98,7 @@ class MultiLabel(Decision):
         """Return the labels with a score from the threshold on, best first, with their scores."""
         if logits is None:
             return []
-        scores = score_of(logits)
-        order = np.argsort(-logits, kind="stable")
+        order, scores = _ranked(logits)
         return [(int(index), float(scores[index])) for index in order if scores[index] >= self.threshold]
 
     def entry(self, answer: Answer, names: Sequence[str]) -> dict[str, Any]:
@@ -129,6 +129,13 @@ class MultiLabel(Decision):
         """Return what is shown of the answers for an image that could be read."""
         labels = self._given(answers[0].label_logits)
         return ", ".join(f"{names[index]} {score:.2f}" for index, score in labels) or "(none)"
+
+
+def _ranked(
+    logits: "Float[np.ndarray, ' classes']",
+) -> "tuple[Int[np.ndarray, ' classes'], Float[np.ndarray, ' classes']]":
+    """Return the labels, best first, and the scores of all, in their own order."""
+    return np.argsort(-logits, kind="stable"), score_of(logits)
 
 
 class LabelSummary(Summary):
