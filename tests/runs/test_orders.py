@@ -1,16 +1,18 @@
 """Orders and arrangements of a stream: the same images, one class after another, or in clusters."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from faircontext.perturbations import Attack, Corruption
-from faircontext.runs.orders import ARRANGEMENTS, arrange, run_name
+from faircontext.runs.orders import Arrangement, arrange, run_name
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@given(SEEDS, st.integers(1, 60), st.integers(0, 9), st.sampled_from(ARRANGEMENTS))
+@given(SEEDS, st.integers(1, 60), st.integers(0, 9), st.sampled_from(get_args(Arrangement)))
 def test_every_order_has_the_same_images(seed: int, n: int, order: int, arrangement: str) -> None:
     rng = np.random.default_rng(seed)
     positions, labels = rng.permutation(1000)[:n], rng.integers(0, 4, n)
@@ -32,7 +34,7 @@ def test_correlated_streams_lie_between_sorted_and_shuffled() -> None:
         name: np.mean(
             [np.count_nonzero(np.diff(labels[arrange(positions, r, name, labels[positions])])) for r in range(5)]
         )
-        for name in ARRANGEMENTS
+        for name in get_args(Arrangement)
     }
     assert changes["sorted"] == 19
     assert 100 < changes["correlated"] < 0.9 * changes["shuffled"]

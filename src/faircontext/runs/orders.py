@@ -1,6 +1,6 @@
 """Which images a run answers, in which order, and what its folder is called."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
@@ -9,8 +9,6 @@ from faircontext.errors import ArgumentError
 
 Arrangement = Literal["shuffled", "sorted", "correlated"]
 """How images of one class lie in a stream: anywhere, one class after another, or in clusters."""
-
-ARRANGEMENTS: tuple[str, ...] = get_args(Arrangement)
 
 _ORDERS = 4_611_686_018_427_387_847
 """First word of the seeds of orders; it is not the run's seed, as an order must not change the images' own numbers."""
