@@ -23,6 +23,7 @@ from jaxtyping import Float
 from numpy.lib import format as npy
 
 from faircontext import __version__
+from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import replacing, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
@@ -32,6 +33,7 @@ from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
+from faircontext.runs.sorting import Sorter
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -48,14 +50,23 @@ EMBEDDINGS = ("path", "label", "embedding")
 
 
 class Outputs:
-    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
+    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were.
 
-    def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
-        perturbation, self._predictor, self._spool = options.perturbation, predictor, None
+    Args:
+        options: what is asked for.
+        predictor: what answers.
+        samples: all images of the run, by position.
+        stack: closes what is opened.
+    """
+
+    def __init__(
+        self, options: ClassifyOptions, predictor: Predictor, samples: Sequence[Sample], stack: ExitStack
+    ) -> None:
+        perturbation, self._predictor, self._spool, self._sorter = options.perturbation, predictor, None, None
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter | Sorter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
@@ -69,6 +80,9 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
+        if options.sort_into:
+            self._sorter = stack.enter_context(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
+            self._files.append(self._sorter)
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
@@ -90,6 +104,8 @@ class Outputs:
         if self._spool:
             document = describe_run(options, self._predictor, counts.document(), counts.images)
             self._spool.write(document, "answers")
+        if self._sorter:
+            print(self._sorter.summary)
 
 
 class RowWriter(AbstractContextManager["RowWriter"]):
