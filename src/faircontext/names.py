@@ -84,7 +84,8 @@ def as_file_name(name: str) -> str:
     Signs that paths are made of become underscores, points and blanks at the ends are left out, and what is too long is
     cut. Several names may become one, see `as_folder_names`.
     """
-    parts = zip(os.path.splitext(_NOT_IN_FILES.sub("_", name)), _LONGEST, strict=True)
+    path = Path(_NOT_IN_FILES.sub("_", name))
+    parts = zip((path.stem, path.suffix), _LONGEST, strict=True)
     whole = (part.encode(errors="surrogatepass")[:most].decode(errors="ignore") for part, most in parts)
     usable = "".join(whole).strip(". ")
     return f"_{usable}" if not usable or _DEVICES.fullmatch(usable) else usable

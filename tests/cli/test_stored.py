@@ -309,7 +309,7 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
     [
         (
             ("--out", "photos/cat/0.png"),
-            "photos/cat/0.png: is a file; --out names a folder, --csv and --json name files",
+            "photos/cat/0.png: is a file; --out names a folder, --csv and",
         ),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),

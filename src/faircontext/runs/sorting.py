@@ -1,7 +1,7 @@
 """Photos sorted into a folder for each answer: a sink of a run, and what undoes it.
 
-A manifest names each copy before it is made. Whatever stops a run, no copy is missing there, and what is named there and
-was not made yet is made by the next call.
+A manifest names each copy before it is made. Whatever stops a run, no copy is missing there, and what is named there
+and was not made yet is made by the next call.
 """
 
 import csv
@@ -101,10 +101,10 @@ class Sorter(AbstractContextManager["Sorter"]):
 
     def _free(self, place: str, name: str) -> str:
         """Return a name below the folder that no file has; of doubled names, the last number is kept."""
-        first = f"{place}/{as_file_name(name)}"
-        stem, suffix = os.path.splitext(first)
+        path = Path(as_file_name(name))
+        first = f"{place}/{path}"
         for number in count(self._numbers[first] or 1):
-            copy = f"{stem} ({number}){suffix}" if number > 1 else first
+            copy = f"{place}/{path.stem} ({number}){path.suffix}" if number > 1 else first
             if not os.path.lexists(self._folder / copy):
                 break
         if number > 1:
