@@ -22,9 +22,10 @@ class Tables:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with runs, searched with all folders below."""
-    style: Literal["paper", "long", "shift"] = "paper"
+    style: Literal["paper", "long", "shift", "classes", "confusion"] = "paper"
     """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
-    evaluate --corrupt and --attack side by side, with the mean corruption error."""
+    evaluate --corrupt and --attack side by side, with the mean corruption error; classes: a row per class, with recall,
+    precision and F1; confusion: images by class and answer."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
@@ -38,11 +39,11 @@ class Tables:
 def tables(arguments: Sequence[str]) -> int:
     """Run `faircontext tables`."""
     options = parse_options(Tables, arguments, "tables")
-    if options.style == "shift" and options.compare:
-        raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
+    if options.style not in ("paper", "long") and options.compare:
+        raise ArgumentError(f"--compare paper is not possible with --style {options.style}; leave it out")
     if options.metric != "top1" and (options.style != "paper" or options.compare):
-        hints = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
-        what = hints.get(options.style, "--compare paper is of top-1 accuracy")
+        hints = {"long": "--style long shows all metrics", "paper": "--compare paper is of top-1 accuracy"}
+        what = hints.get(options.style, f"--style {options.style} is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.tables import write_tables

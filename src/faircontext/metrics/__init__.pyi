@@ -44,6 +44,7 @@ from .scores import (
     brier_score as brier_score,
     brier_scores as brier_scores,
     compare_sets as compare_sets,
+    confusion_matrix as confusion_matrix,
     expected_calibration_error as expected_calibration_error,
     log_losses as log_losses,
     mean_per_class as mean_per_class,
