@@ -88,8 +88,8 @@ def confusion_table(result: Result, subtitle: str) -> Table:
     matrix, names = confusion_matrix(result.given, result.labels, len(result.names)), [*result.names, UNKNOWN]
     if len(matrix) > _MOST:
         raise ArgumentError(
-            f"{result.run.folder}: a matrix of {len(matrix):,} classes is too large to print, {_MOST} are possible; use "
-            "--format csv, --style classes, or faircontext figures --only confusion"
+            f"{result.run.folder}: a matrix of {len(matrix):,} classes is too large to print, {_MOST} are possible; "
+            "use --format csv, --style classes, or faircontext figures --only confusion"
         )
     optional = [None] * len(matrix) + [MISSING]
     shown = (Column(name, str(index), _count, optional[index]) for index, name in enumerate(names))

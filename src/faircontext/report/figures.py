@@ -245,7 +245,7 @@ def _risk_rows(score: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
 
 
 def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
-    """Draw, for each data set, which share of the images of a class has which answer; of FCL, or else the last method."""
+    """Draw which share of the images of a class has which answer, by data set; of FCL, or else of the last method."""
     method = "fcl" if "fcl" in group.methods else group.methods[-1] if group.methods else ""
     if not (results := [*group.row(method).values()]):
         raise MissingError("needs runs with labels: faircontext evaluate --datasets NAMES --methods fcl --root DATA")
