@@ -72,3 +72,8 @@ from .stats import (
     mcnemar_exact as mcnemar_exact,
     wilson_interval as wilson_interval,
 )
+from .temperature import (
+    calibration_error_interval as calibration_error_interval,
+    fit_temperature as fit_temperature,
+    temper as temper,
+)
