@@ -69,8 +69,8 @@ class Threshold:
 
     Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
     with 95% intervals. --out writes the file that classify and evaluate take as --unknown. With --temperature,
-    calibration before and after is printed, on images that the temperature was not fitted on. On a run of --multi-label it
-    chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
+    calibration before and after is printed, on images that the temperature was not fitted on. On a run of --multi-label
+    it chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
     """
 
     run: Annotated[Path, tyro.conf.Positional]

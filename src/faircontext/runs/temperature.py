@@ -71,9 +71,8 @@ def labelled_rows(run: Run, method: str, tables: Iterator[pa.Table]) -> pa.Table
         wanted = pc.and_(pc.equal(rows["method"], method), pc.equal(rows["error"], ""))
         parts.append(rows.filter(pc.and_(wanted, pc.is_valid(rows["label_index"]))))
     if not any(map(len, parts)):
-        raise ArgumentError(
-            f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
-        )
+        what = "has no labelled image that was answered; choose thresholds on a labelled run"
+        raise ArgumentError(f"{run.folder}: {what}")
     return pa.concat_tables(parts)
 
 

@@ -128,7 +128,7 @@ class ThresholdFile(Entries):
 
     score: Literal["probability", "cosine", "energy"]
     thresholds: dict[str, float]
-    temperatures: dict[str, Annotated[float, Field(ge=LEAST, le=MOST)]] = {}
+    temperatures: dict[str, Annotated[float, Field(ge=LEAST, le=MOST)]] = Field(default_factory=dict)
     run: _RunOfThresholds
 
 
@@ -191,10 +191,8 @@ class UnknownOptions(DecisionOptions):
         if missing := [name for name in methods if name not in known]:
             what = "threshold" if file.thresholds else "temperature"
             raise ArgumentError(f"{value}: has no {what} of {and_more(missing)}; it has those of {and_more([*known])}")
-        thresholds, temperatures = (
-            {name: values[name] for name in methods if name in values}
-            for values in (file.thresholds, file.temperatures)
-        )
+        tables = (file.thresholds, file.temperatures)
+        thresholds, temperatures = ({name: of[name] for name in methods if name in of} for of in tables)
         return Abstention(file.score, thresholds, scale, temperatures)
 
     def _parse(self) -> tuple[str, float | Path | None]:
