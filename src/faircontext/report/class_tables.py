@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.scores import confusion_matrix
 from faircontext.metrics.stats import Accuracy, Interval
 from faircontext.report import benchmarks
-from faircontext.report.benchmarks import MISSING, TOP1, dataset_title, known_or_missing, marked_title
+from faircontext.report.benchmarks import TOP1, dataset_title, known_or_missing, marked_title
 from faircontext.report.render import Column, Table
 from faircontext.runs.decisions import UNKNOWN
 from faircontext.runs.results import Result
@@ -31,13 +32,19 @@ _CLASSES = (
 )
 
 
+def matrix_of(result: Result) -> tuple[Int[np.ndarray, "classes answers"], list[str]]:
+    """Return the counts of `confusion_matrix` with the names of columns; none of withheld ones where there are none."""
+    matrix, names = confusion_matrix(result.given, result.labels, len(result.names)), [*result.names, UNKNOWN]
+    return (matrix, names) if matrix[:, -1].any() else (matrix[:, :-1], names[:-1])
+
+
 def class_records(result: Result) -> Iterator[dict[str, Any]]:
     """Yield a record for each class; shares are proportions, with Wilson's interval.
 
     F1 is `2 J / (1 + J)`, where J is the share of correct ones among the images that are of the class or are taken for
     it: it rises with J, so that the ends of the interval of J are those of F1.
     """
-    matrix, names = confusion_matrix(result.given, result.labels, len(result.names)), [*result.names, UNKNOWN]
+    matrix, names = matrix_of(result)
     answered = matrix.sum(0)
     for index, row in enumerate(matrix):
         n, correct = int(row.sum()), int(row[index])
@@ -73,10 +80,11 @@ def class_table(result: Result, subtitle: str) -> Table:
 
 def confusion_records(result: Result) -> Iterator[dict[str, Any]]:
     """Yield a record for each class and answer that an image has."""
-    matrix, names = confusion_matrix(result.given, result.labels, len(result.names)), [*result.names, UNKNOWN]
+    matrix, names = matrix_of(result)
     for index, answer in np.argwhere(matrix).tolist():
-        record = {"class_index": index, "class": names[index], "answer_index": answer, "answer": names[answer]}
-        yield {**record, "answer_index": None if answer == len(matrix) else answer, "n": int(matrix[index, answer])}
+        known = None if answer == len(matrix) else answer
+        names_of = {"class_index": index, "class": names[index], "answer_index": known, "answer": names[answer]}
+        yield names_of | {"n": int(matrix[index, answer])}
 
 
 def confusion_table(result: Result, subtitle: str) -> Table:
@@ -85,21 +93,16 @@ def confusion_table(result: Result, subtitle: str) -> Table:
     Raises:
         ArgumentError: there are too many classes for that.
     """
-    matrix, names = confusion_matrix(result.given, result.labels, len(result.names)), [*result.names, UNKNOWN]
+    matrix, names = matrix_of(result)
     if len(matrix) > _MOST:
         raise ArgumentError(
             f"{result.run.folder}: a matrix of {len(matrix):,} classes is too large to print, {_MOST} are possible; "
             "use --format csv, --style classes, or faircontext figures --only confusion"
         )
-    optional = [None] * len(matrix) + [MISSING]
-    shown = (Column(name, str(index), _count, optional[index]) for index, name in enumerate(names))
+    shown = (Column(name, str(index), "{:,}".format) for index, name in enumerate(names))
     rows = [{"class": names[index], **{str(k): n for k, n in enumerate(row)}} for index, row in enumerate(matrix)]
     notes = ("Images of a class (row) by their answer (column).", *_withheld(result))
     return Table.of(_title("Confusion", result, subtitle), (Column("Class", "class"), *shown), rows, notes)
-
-
-def _count(n: int) -> str:
-    return f"{n:,}" if n else MISSING
 
 
 def _title(what: str, result: Result, subtitle: str) -> str:

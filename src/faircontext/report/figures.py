@@ -25,16 +25,15 @@ from faircontext.errors import ArgumentError, counted, unknown_name
 from faircontext.files import to_json, write_whole, writing
 from faircontext.metrics.bootstrap import PooledMean, average_interval, percentile_interval
 from faircontext.metrics.orders import means_by_part
-from faircontext.metrics.scores import Comparison, compare_sets, confusion_matrix, reliability
+from faircontext.metrics.scores import Comparison, compare_sets, reliability
 from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
-from faircontext.report.class_tables import confusion_records
+from faircontext.report.class_tables import confusion_records, matrix_of
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns
-from faircontext.runs.decisions import UNKNOWN
 from faircontext.runs.groups import RunGroup, RunSettings, common_images, find_runs, group_runs, incomplete, shared_sets
 from faircontext.runs.label_results import is_multi_label
 from faircontext.runs.records import method_of, method_title
@@ -244,6 +243,10 @@ def _risk_rows(score: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
         yield {"n": curve.n, **shares} | interval_columns("risk", point.risk.estimate) | flat({"aurc": area})
 
 
+_NAMED = 26
+"""Classes and answers whose names a matrix has room for."""
+
+
 def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw which share of the images of a class has which answer, by data set; of FCL, or else of the last method."""
     method = "fcl" if "fcl" in group.methods else group.methods[-1] if group.methods else ""
@@ -255,15 +258,13 @@ def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
     figure = style.new_figure(width, height, f"Confusion of {method_title(method)}", group.title)
     axes, rows = figure.subplots(lines, columns, squeeze=False).ravel(), list[Row]()
     for axis, result in zip(axes, results, strict=False):
-        counts = confusion_matrix(result.given, result.labels, len(result.names))
-        names = [style.name_within(name, 20) for name in (*result.names, UNKNOWN)]
-        counts = counts if counts[:, -1].any() else counts[:, :-1]
+        counts, names = matrix_of(result)
         shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
         axis.imshow(shares, LinearSegmentedColormap.from_list("", ["white", BLUE]), aspect="auto", vmin=0, vmax=1)
         axis.set_title(f"{dataset_title(result.dataset)}, n = {result.n:,}", fontsize=7)
-        shown = len(result.names) <= 25
-        axis.set_xticks(range(counts.shape[1] * shown), names[: counts.shape[1] * shown], rotation=90, fontsize=5)
-        axis.set_yticks(range(len(counts) * shown), names[: len(counts) * shown], fontsize=5)
+        shown = [style.name_within(name, 20) for name in names] if len(names) <= _NAMED else []
+        axis.set_xticks(range(len(shown)), shown, rotation=90, fontsize=5)
+        axis.set_yticks(range(len(shown[: len(counts)])), shown[: len(counts)], fontsize=5)
         rows += ({"dataset": result.dataset, "method": method} | record for record in confusion_records(result))
     style.grid_of(axes, len(results), columns)
     figure.supxlabel("answer", fontsize=7.5)

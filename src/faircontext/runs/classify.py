@@ -109,7 +109,7 @@ def _answer(
             warn(warning)
         try:
             with Lines(predictor, len(plan.positions)) as lines:
-                unreadable = run(plan, executor[0], [outputs, counts, lines], strict=options.strict)
+                unreadable = run(plan, executor[0], [outputs, counts, lines, *outputs.sorting], strict=options.strict)
         finally:
             _say_stopped(unreadable)
             outputs.finish(options, counts, warn)
@@ -181,6 +181,9 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Su
             for answers in answers_of(rows, labels) if outputs else ():
                 outputs.add(answers)
         outputs.finish(options, counts, warn)
+        for sorter in outputs.sorting:  # last, as it may fail where nothing else does
+            for answers in chain.from_iterable(answers_of(rows, labels) for rows in run.tables()):
+                sorter.add(answers)
     return counts
 
 

@@ -52,6 +52,9 @@ EMBEDDINGS = ("path", "label", "embedding")
 class Outputs:
     """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were.
 
+    Attributes:
+        sorting: what sorts photos, if that is asked for: a sink of its own, whose turn comes after all others.
+
     Args:
         options: what is asked for.
         predictor: what answers.
@@ -62,11 +65,11 @@ class Outputs:
     def __init__(
         self, options: ClassifyOptions, predictor: Predictor, samples: Sequence[Sample], stack: ExitStack
     ) -> None:
-        perturbation, self._predictor, self._spool, self._sorter = options.perturbation, predictor, None, None
+        perturbation, self._predictor, self._spool = options.perturbation, predictor, None
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | TableWriter | ArrayWriter | Sorter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
@@ -80,9 +83,10 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
+        self.sorting: list[Sorter] = []
         if options.sort_into:
-            self._sorter = stack.enter_context(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
-            self._files.append(self._sorter)
+            self.sorting.append(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
+            stack.enter_context(self.sorting[0])
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
@@ -104,8 +108,6 @@ class Outputs:
         if self._spool:
             document = describe_run(options, self._predictor, counts.document(), counts.images)
             self._spool.write(document, "answers")
-        if self._sorter:
-            print(self._sorter.summary)
 
 
 class RowWriter(AbstractContextManager["RowWriter"]):

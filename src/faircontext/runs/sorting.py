@@ -22,7 +22,7 @@ from faircontext.files import digest, replacing, writing
 from faircontext.imagefiles import BinaryFile, UnreadableError
 from faircontext.names import as_file_name, as_folder_names
 from faircontext.runs.records import Answer
-from faircontext.sources import ArrayRow, Cell, Remote, Source, is_address, open_source
+from faircontext.sources import Member, Remote, Source, is_address, open_source
 
 MANIFEST = "sorted.csv"
 """Of the copies in a folder: from what, below which name, and their SHA-256, or `link`."""
@@ -111,28 +111,24 @@ class Sorter(AbstractContextManager["Sorter"]):
             self._numbers[first] = number
         return copy
 
-    @property
-    def summary(self) -> str:
-        """What was done, in a line, and what undoes it."""
-        parts = ", ".join(f"{n:,} {what}" for what, n in self._counts.items()) or "nothing"
-        return f"sorted into {self._folder}: {parts}; undo with: {self._undo}"
-
     def __exit__(self, *_: object) -> None:
+        """Say what was done, whatever has happened, and what undoes it."""
         with suppress(OSError):  # what could not be written has been said already
             self._file.close()
+        parts = ", ".join(f"{n:,} {what}" for what, n in self._counts.items()) or "nothing"
+        print(f"sorted into {self._folder}: {parts}; undo with: {self._undo}")
 
 
 def check_sortable(samples: Iterable[Sample], link: bool) -> None:
-    """Check, before any work is done, that photos can be sorted.
+    """Check, before any work is done, that photos can be sorted; `link` says that each must be a file of its own.
 
     Raises:
-        ArgumentError: one is no file, as in a table or an array; or it is no file of its own, and links are asked for.
+        ArgumentError: one is no file, as in a table or an array; or it is in an archive or elsewhere, for a link.
     """
-    for source in (sample.path for sample in samples):
-        if isinstance(source, Cell | ArrayRow):
-            raise ArgumentError(f"--sort-into copies files, and {source} is a cell of a table; leave it out")
-        if link and not isinstance(source, Path):
-            raise ArgumentError(f"--sort-by link: {source} is no file of its own; leave it out, or use --sort-by copy")
+    kinds = (Path,) if link else (Path, Member, Remote)
+    if other := next((sample.path for sample in samples if not isinstance(sample.path, kinds)), None):
+        how = "links to" if link else "copies"
+        raise ArgumentError(f"--sort-into {how} files, and {other} is none{' of its own' * link}; leave it out")
 
 
 def unsort(folder: Path) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Temperatures of methods, fitted on half of a labelled run and measured on the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,48 +24,47 @@ class Tempered:
     Attributes:
         temperature: fitted on half of the labelled images.
         n: of the other half, which is measured.
-        nll: negative log-likelihood there, before and after, with bootstrap intervals.
-        ece: expected calibration error, the same.
+        measured: negative log-likelihood and expected calibration error there, before and after.
         confidence: probabilities of the predictions on all labelled images, after.
     """
 
     temperature: float
     n: int
-    nll: tuple[Interval, Interval]
-    ece: tuple[Interval, Interval]
+    measured: Mapping[str, Interval]
     confidence: Float[np.ndarray, " images"]
 
     def __str__(self) -> str:
-        nll, ece = (" to ".join(_show(one) for one in pair) for pair in (self.nll, self.ece))
-        return f"temperature {self.temperature:.4g}: NLL {nll}, ECE {ece} (n = {self.n}, not those of the fit)"
-
-
-def _show(value: Interval) -> str:
-    return f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
+        ends = (f"{name} {one.value:.3f} [{one.low:.3f}, {one.high:.3f}]" for name, one in self.measured.items())
+        return f"temperature {self.temperature:.4g}; on {self.n} images without the fit: {', '.join(ends)}"
 
 
 def fit_temperatures(run: Run) -> dict[str, Tempered]:
     """Return a temperature for each method of a run; the run's seed draws the halves, the same for all.
 
     Raises:
-        ArgumentError: the run has no probabilities of every class, no labels, or has temperatures already; or nothing
-            can be fitted, see `fit_temperature`.
+        ArgumentError: the run has no probabilities of every class, or nothing can be fitted, see `labelled_rows` and
+            `fit_temperature`.
     """
     config = run.document["config"]
-    if config.get("unknown", {}).get("temperatures"):
-        raise ArgumentError(f"{run.folder}: was made with temperatures; fit them on a run without")
     if "scores" not in config.get("stored", ()):
         what = "has no probabilities of every class; make the run with faircontext classify --out RUN --scores FILE"
         raise ArgumentError(f"{run.folder}: {what}")
     return {name: _tempered(run, name) for name in config["methods"] if not is_analysis(name)}
 
 
-def labelled_rows(run: Run, method: str, tables: Iterator[pa.Table]) -> pa.Table:
+def labelled_rows(run: Run, method: str, tables: Iterable[pa.Table]) -> pa.Table:
     """Return the rows of a method's answers for images with a label.
 
+    Args:
+        run: where they are.
+        method: what it is called there.
+        tables: of the run's rows.
+
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: there is none, or the run's probabilities have a temperature already.
     """
+    if run.document["config"].get("unknown", {}).get("temperatures"):
+        raise ArgumentError(f"{run.folder}: was made with temperatures; choose them, and thresholds, on a run without")
     parts = []
     for rows in tables:
         wanted = pc.and_(pc.equal(rows["method"], method), pc.equal(rows["error"], ""))
@@ -77,18 +76,15 @@ def labelled_rows(run: Run, method: str, tables: Iterator[pa.Table]) -> pa.Table
 
 
 def _tempered(run: Run, method: str) -> Tempered:
-    rows, classes = labelled_rows(run, method, run.tables()), run.document["config"]["dataset"]["classes"]
-    flat = np.asarray(pc.list_flatten(rows["probabilities"]), np.float32)
-    if len(flat) != len(rows) * classes:
+    rows, config = labelled_rows(run, method, run.tables()), run.document["config"]
+    flat, n = np.asarray(pc.list_flatten(rows["probabilities"]), np.float64), len(rows)
+    if len(flat) != n * config["dataset"]["classes"]:
         raise ArgumentError(f"{run.folder}: lacks probabilities of {method}; delete it, and make the run again")
-    before, labels = flat.reshape(len(rows), classes), to_numpy(rows["label_index"])
-    order = np.random.default_rng(run.document["config"]["seed"]).permutation(len(rows))
-    fitted, others = order[: len(rows) // 2], order[len(rows) // 2 :]
+    before, labels, index = flat.reshape(n, -1), to_numpy(rows["label_index"]), to_numpy(rows["index"])
+    fitted, rest = np.split(np.random.default_rng(config["seed"]).permutation(n), [n // 2])
     temperature = fit_temperature(before[fitted], labels[fitted])
-    after, at, correct = temper(before, temperature), (np.arange(len(rows)), to_numpy(rows["index"])), is_correct(rows)
-    nll, ece = list[Interval](), list[Interval]()
-    for values in (before, after):
-        exact = np.clip(values[others].astype(np.float64), 0, 1)
-        nll.append(bootstrap_mean(log_losses(exact[np.arange(len(others)), labels[others]])))
-        ece.append(calibration_error_interval(exact[np.arange(len(others)), at[1][others]], correct[others]))
-    return Tempered(temperature, len(others), (nll[0], nll[1]), (ece[0], ece[1]), after[at])
+    after, measured = temper(before, temperature), dict[str, Interval]()
+    for when, values in (("before", before), ("after", after)):
+        measured[f"NLL {when}"] = bootstrap_mean(log_losses(values[rest, labels[rest]]))
+        measured[f"ECE {when}"] = calibration_error_interval(values[rest, index[rest]], is_correct(rows)[rest])
+    return Tempered(temperature, len(rest), measured, after[np.arange(n), index])

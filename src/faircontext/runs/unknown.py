@@ -17,7 +17,7 @@ from pydantic import Field
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
-from faircontext.metrics.stats import Accuracy, Interval
+from faircontext.metrics.stats import Accuracy
 from faircontext.metrics.temperature import LEAST, MOST, temper
 from faircontext.runs.checks import Entries, read_entries
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
@@ -237,7 +237,7 @@ def choose_thresholds(
         raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
     points, tempered = {}, tempered or {}
     for method in (name for name in run.document["config"]["methods"] if asked and not is_analysis(name)):
-        rows = labelled_rows(run, method, iter([run.rows]))
+        rows = labelled_rows(run, method, [run.rows])
         values, correct = _scores(run, rows, score, tempered.get(method)), is_correct(rows)
         if coverage is not None:
             points[method] = threshold_for_coverage(values, correct, coverage)
@@ -263,14 +263,12 @@ def _document(
     tempered: Mapping[str, Tempered],
 ) -> dict[str, Any]:
     config = run.document["config"]
-    temperatures = {name: one.temperature for name, one in tempered.items()}
-    temperatures = temperatures or config.get("unknown", {}).get("temperatures", {})  # what its scores were made with
     dataset, backbone = config["dataset"], config["backbone"]
     return {
         "schema_version": SCHEMA_VERSION,
         "score": score,
         "thresholds": {name: point.threshold for name, point in points.items()},
-        **({"temperatures": temperatures} if temperatures else {}),
+        **({"temperatures": {name: one.temperature for name, one in tempered.items()}} if tempered else {}),
         "asked": dict(asked),
         "run": {
             "dataset": dataset["name"],
@@ -289,12 +287,8 @@ def _document(
 
 
 def _calibration(tempered: Tempered) -> dict[str, Any]:
-    pairs: dict[str, tuple[Interval, Interval]] = {"nll": tempered.nll, "ece": tempered.ece}
-    return {
-        f"{name}_{when}": {"value": one.value, "n": tempered.n, "interval": [one.low, one.high]}
-        for name, pair in pairs.items()
-        for when, one in zip(("before", "after"), pair, strict=True)
-    }
+    entries = ((name, {"value": one.value, "interval": [one.low, one.high]}) for name, one in tempered.measured.items())
+    return {"n": tempered.n, **dict(entries)}
 
 
 def _measured(share: Accuracy) -> dict[str, Any]:
