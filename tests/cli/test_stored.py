@@ -307,7 +307,10 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--out", "photos/cat/0.png"), "photos/cat/0.png: is a file; --out names the folder of a run"),
+        (
+            ("--out", "photos/cat/0.png"),
+            "photos/cat/0.png: is a file; --out names a folder, --csv and",
+        ),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),
         (("--exclude", ""), "--exclude is empty"),

@@ -23,6 +23,7 @@ __all__ = ["HungUp", "Terminated", "main"]
 
 _COMMANDS = {
     "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
+    "unsort": ("classify", "unsort", "undo what classify --sort-into has done"),
     "explain": ("classify", "explain", "show, on a page, why FCL answers one photo as it does"),
     "serve": ("classify", "serve", "show a page to drop photos on, and answer programs over HTTP"),
     "data": ("show", "data", "list data sets, check those on disk, or make collages of their photos"),

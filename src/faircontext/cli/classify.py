@@ -43,6 +43,29 @@ def classify(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
+class Unsort:
+    """Undo what classify --sort-into has done.
+
+    Removes each copy and link that the manifest in the folder names, and folders that are then empty. A copy stays
+    where it was changed since, or where the photo that it was copied from is gone: then the exit code is 1.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder that --sort-into has named."""
+
+
+def unsort(arguments: Sequence[str]) -> int:
+    """Run `faircontext unsort`."""
+    options = parse_options(Unsort, arguments, "unsort")
+    from faircontext.runs.sorting import unsort as run
+
+    removed, kept = run(options.folder)
+    stay = f", {kept:,} stay, as they were changed or the photo is gone" if kept else ""
+    print(f"{options.folder}: {removed:,} removed{stay}")
+    return 1 if kept else 0
+
+
+@dataclass(frozen=True)
 class Explain(ModelOptions):
     """Show why FCL answers one photo as it does.
 

@@ -22,9 +22,10 @@ class Tables:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with runs, searched with all folders below."""
-    style: Literal["paper", "long", "shift"] = "paper"
+    style: Literal["paper", "long", "shift", "classes", "confusion"] = "paper"
     """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
-    evaluate --corrupt and --attack side by side, with the mean corruption error."""
+    evaluate --corrupt and --attack side by side, with the mean corruption error; classes: a row per class, with recall,
+    precision and F1; confusion: images by class and answer."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
@@ -38,11 +39,11 @@ class Tables:
 def tables(arguments: Sequence[str]) -> int:
     """Run `faircontext tables`."""
     options = parse_options(Tables, arguments, "tables")
-    if options.style == "shift" and options.compare:
-        raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
+    if options.style not in ("paper", "long") and options.compare:
+        raise ArgumentError(f"--compare paper is not possible with --style {options.style}; leave it out")
     if options.metric != "top1" and (options.style != "paper" or options.compare):
-        hints = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
-        what = hints.get(options.style, "--compare paper is of top-1 accuracy")
+        hints = {"long": "--style long shows all metrics", "paper": "--compare paper is of top-1 accuracy"}
+        what = hints.get(options.style, f"--style {options.style} is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.tables import write_tables
@@ -67,8 +68,9 @@ class Threshold:
     """Choose, on a labelled run, the least score with which predictions are given; below it they are "none of these".
 
     Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
-    with 95% intervals. --out writes the file that classify and evaluate take as --unknown. On a run of --multi-label it
-    chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
+    with 95% intervals. --out writes the file that classify and evaluate take as --unknown. With --temperature,
+    calibration before and after is printed, on images that the temperature was not fitted on. On a run of --multi-label
+    it chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -81,6 +83,8 @@ class Threshold:
     """Answer as many as possible with at most this share of errors among the answers."""
     precision: float | None = None
     """Of a run of --multi-label: give as many labels as possible with at least this share of correct ones."""
+    temperature: bool = False
+    """Also fit a temperature of each method's probabilities, on half of the images; needs a run with --scores."""
     out: Path | None = None
     """File for the thresholds; it ends in .json."""
 
@@ -93,6 +97,7 @@ def threshold(arguments: Sequence[str]) -> int:
     from faircontext.files import check_outputs, to_json, write_whole
     from faircontext.runs.label_results import choose_label_threshold, is_multi_label
     from faircontext.runs.store import load_only_run
+    from faircontext.runs.temperature import fit_temperatures
     from faircontext.runs.unknown import choose_thresholds
 
     if options.out is not None:
@@ -102,17 +107,20 @@ def threshold(arguments: Sequence[str]) -> int:
     if options.precision is not None and not by_label:
         raise ArgumentError("--precision is of runs of --multi-label; for others give --coverage or --risk")
     if by_label:
-        if options.coverage is not None or options.risk is not None:
+        if options.coverage is not None or options.risk is not None or options.temperature:
             raise ArgumentError(
                 f"{run.folder}: its images may have several labels, whose threshold is chosen by --precision, or by "
-                "the largest F1 where nothing is given; --coverage and --risk are of one label an image"
+                "the largest F1 where nothing is given; --coverage, --risk and --temperature are of one label an image"
             )
         if options.out is not None:
             raise ArgumentError("--out is of thresholds for --unknown; pass that of labels as --threshold")
         metrics = choose_label_threshold(run, options.precision)
         say(f"--threshold {metrics.threshold!r}: {metrics}; it was chosen on these images")
         return 0
-    points, document = choose_thresholds(run, options.score, options.coverage, options.risk)
+    tempered = fit_temperatures(run) if options.temperature else {}
+    for method, one in tempered.items():
+        say(f"{method:14} {one}")
+    points, document = choose_thresholds(run, options.score, options.coverage, options.risk, tempered)
     for method, point in points.items():
         say(f"{method:14} {options.score} >= {point.threshold!r}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from numpy.lib import format as npy
 
 from faircontext import __version__
+from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import replacing, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
@@ -32,6 +33,7 @@ from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
+from faircontext.runs.sorting import Sorter
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -48,9 +50,21 @@ EMBEDDINGS = ("path", "label", "embedding")
 
 
 class Outputs:
-    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
+    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were.
 
-    def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
+    Attributes:
+        sorting: what sorts photos, if that is asked for: a sink of its own, whose turn comes after all others.
+
+    Args:
+        options: what is asked for.
+        predictor: what answers.
+        samples: all images of the run, by position.
+        stack: closes what is opened.
+    """
+
+    def __init__(
+        self, options: ClassifyOptions, predictor: Predictor, samples: Sequence[Sample], stack: ExitStack
+    ) -> None:
         perturbation, self._predictor, self._spool = options.perturbation, predictor, None
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
@@ -69,6 +83,10 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
+        self.sorting: list[Sorter] = []
+        if options.sort_into:
+            self.sorting.append(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
+            stack.enter_context(self.sorting[0])
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
