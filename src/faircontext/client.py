@@ -99,7 +99,7 @@ class Client:
             label_set: a label set of the service, in place of names.
             settings: of the method, each `name=value`.
             fields: others of `POST /v1/classify`: method, prompts, template (a list), descriptions (lists of prompts by
-                class name), unknown, preset, seed, top_k, truncate; None leaves a field out.
+                class name), unknown, preset, plain, seed, top_k, truncate; None leaves a field out.
 
         Raises:
             ServiceError: the service refused, could not be reached, or answered something else.
@@ -155,7 +155,7 @@ class Client:
             format: json, or html for the page of `faircontext explain`, as text.
             label_set: see `classify`.
             settings: see `classify`.
-            fields: preset, seed and truncate.
+            fields: preset, plain, seed and truncate.
 
         Raises:
             ServiceError: see `classify`.

@@ -168,7 +168,7 @@ def test_the_json_file_holds_every_setting_and_answer(
     classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
     report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     settings = create_method("fcl", preset="recommended", backbone=lite, masks=8, k=2).settings()
-    recipe = asdict(ViewRecipe(count=8, scale=(0.5, 1.0)))
+    recipe = ViewRecipe(count=8, scale=(0.5, 1.0)).facts
     run = report["run"]
     assert run["methods"] == {"fcl": json.loads(json.dumps(settings))}
     assert run["views"] == json.loads(json.dumps(recipe))

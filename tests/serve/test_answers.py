@@ -208,6 +208,19 @@ def test_an_explanation_has_what_the_page_of_explain_has(
     assert document["in_words"].split(".")[0] in page.text
 
 
+def test_a_request_says_what_is_seen_of_a_long_photo(service: Running, sent: list[Path]) -> None:
+    with service.http() as http:
+        form = {"labels": LABELS, "plain": "pad", "method": "zero_shot"}
+        run = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["run"]
+        del form["method"]
+        document = http.post("/v1/explain", data=form, files=uploads(sent[:1], "image")).json()
+    assert (run["views"]["plain"], run["views"]["count"]) == ("pad", 8)
+    assert document["run"]["plain"] == "pad"
+    assert document["seen"].startswith("the whole of it")
+    image = np.asarray(Image.open(io.BytesIO(base64.b64decode(document["pictures"]["image"].partition(",")[2]))))
+    assert image[0].max() == 0 < image[len(image) // 2].max()
+
+
 def test_grey_maps_are_the_evidence_to_eight_bits(
     service: Running, sent: list[Path], model_words: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ FIELDS = {
     "settings": st.lists(SETTING, max_size=3),
     "prompts": st.one_of(WORDS, st.sampled_from(("single", "generic7"))),
     "preset": st.one_of(WORDS, st.sampled_from(("paper", "recommended", "official"))),
+    "plain": st.one_of(WORDS, st.sampled_from(("own", "crop", "pad", "squash"))),
     "seed": st.one_of(WORDS, st.integers(-2, 2**70).map(str)),
     "top_k": st.one_of(WORDS, st.integers(-1, 200).map(str)),
     "template": st.lists(st.one_of(WORDS, st.sampled_from(("a {}.", "{c}", "{} {}"))), max_size=3),
@@ -110,7 +111,7 @@ def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str
 
 
 CLASSIFY = tuple(name for name in FIELDS if name not in ("format", "images", "image"))
-EXPLAIN = ("labels", "label_set", "settings", "preset", "seed", "truncate", "format")
+EXPLAIN = ("labels", "label_set", "settings", "preset", "plain", "seed", "truncate", "format")
 
 
 @given(forms(CLASSIFY, "images"))

@@ -92,6 +92,7 @@ def explain(options: ModelOptions, setup: Predictor, source: str, image: Decoded
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        **({} if setup.recipe.plain == "own" else {"plain": setup.recipe.plain}),
     }
     shown = source.encode(errors="replace").decode()
     return Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
@@ -343,6 +344,7 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
         "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
+        "seen": explanation.episode.geometry.seen,
         "classes": len(names),
         "version": __version__,
     }

@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class Plan:
             },
             "templates": list(labels.templates),
             **self._options(),
-            "views": asdict(self.predictor.recipe),
+            "views": self.predictor.recipe.facts,
             **self.metadata,
             "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
             **self._held(),

@@ -59,6 +59,9 @@ class LabelFields(BaseModel):
         [], description="Settings of the method over the preset's, each name=value, as after --set.", max_length=100
     )
     preset: Literal["paper", "recommended", "official"] | None = Field(None, description="Settings to start from.")
+    plain: Literal["own", "crop", "pad", "squash"] | None = Field(
+        None, description="What the model sees of a picture that is not square, as after --views."
+    )
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of views and masks.")
     truncate: bool | None = Field(None, description="Cut class names that are too long, instead of refusing them.")
 

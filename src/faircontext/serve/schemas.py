@@ -121,6 +121,7 @@ class WhyAnswer(BaseModel):
     flat: bool
     views: list[View]
     all_views: int
+    seen: str = Field(description="What the model sees of the picture.")
     classes: int
     version: str
     contrasts: list[Contrast]

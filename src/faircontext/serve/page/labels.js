@@ -34,6 +34,7 @@ export function formOf(explains) {
     form.append("prompts", at("prompts").value);
   }
   if (at("preset").value) form.append("preset", at("preset").value);
+  if (at("plain").value) form.append("plain", at("plain").value);
   if (at("seed").value.trim()) form.append("seed", at("seed").value.trim());
   for (const word of at("settings").value.split(/\s+/).filter(Boolean)) form.append("settings", word);
   return form;
