@@ -84,14 +84,17 @@ def test_the_plain_view_is_torchvisions_to_the_bit(shape, mode):
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
-    ("mode", "expected"),
-    [("shortest", "BBBBBB"), ("squash", "RRBBRR"), ("longest", [".", ".", *["RRBBRR"] * 2, ".", "."])],
+    ("mode", "rows"),
+    [
+        ("shortest", ["BBBBBB"] * 6),
+        ("squash", ["RRBBRR"] * 6),
+        ("longest", ["......"] * 2 + ["RRBBRR"] * 2 + ["......"] * 2),
+    ],
 )
-def test_a_long_picture_of_two_colours_is_made_square_as_the_mode_says(mode, expected, turned):
+def test_a_long_picture_of_two_colours_is_made_square_as_the_mode_says(mode, rows, turned):
     """Three squares beside each other, red, blue and red, on an input of 6 x 6 pixels."""
     colours = {"R": (200, 0, 0), "B": (0, 0, 100), ".": (0, 0, 0)}
     picture = to_tensor(np.array([[colours[letter] for letter in "R" * 20 + "B" * 20 + "R" * 20]] * 20, np.uint8))
-    rows = [expected] * 6 if isinstance(expected, str) else [row.ljust(6, row[0]) for row in expected]
     square = to_tensor(np.array([[colours[letter] for letter in row] for row in rows], np.uint8))
     view = plain_view(picture.mT if turned else picture, 6, "nearest", mode)
     assert torch.equal(view, square.mT if turned else square)

@@ -11,7 +11,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
