@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from faircontext import FCL, Episode, ViewRecipe, ZeroShot
@@ -55,6 +56,19 @@ def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -
     assert "&lt;a photo&gt;.jpg" in text
     assert "a &lt;note&gt;" in text
     assert "<a photo>" not in text
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.9])
+def test_the_page_is_headed_by_the_answer_and_how_sure_it_is(
+    explanation: Explanation, probability: float, tmp_path: Path
+) -> None:
+    found = explanation.adaptation.prediction
+    probabilities = torch.full_like(found.probabilities, (1 - probability) / (len(found.probabilities) - 1))
+    probabilities[found.index] = probability
+    adaptation = replace(explanation.adaptation, prediction=replace(found, probabilities=probabilities))
+    page = write_explanation(replace(explanation, adaptation=adaptation), tmp_path).read_text("utf-8")
+    name = explanation.episode.labels.names[found.index]
+    assert f"<h1>{f'perhaps {name} (30%)' if probability < 0.5 else name}</h1>" in page
 
 
 def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_path: Path) -> None:

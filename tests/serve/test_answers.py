@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
+from faircontext.types import headline
 from helpers import read_arrays
 from services import NAMES, Running, running
 
@@ -31,7 +32,7 @@ def by_library(paths: list[Path], folder: Path, *words: str) -> dict[str, Any]:
     return document
 
 
-_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top")
+_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top", "headline")
 
 
 def comparable(answers: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -119,12 +120,16 @@ def test_sixty_photos_with_the_embedded_model(data: Path, tmp_path: Path) -> Non
 
 
 def test_the_most_probable_classes_stand_beside_zero_shot(service: Running, sent: list[Path]) -> None:
-    form = {"labels": "cat,dog,rocket", "method": "fcl", "top_k": "2"}
+    form = {"labels": "cat,dog,rocket", "method": "fcl", "top_k": "2", "unknown": "probability=0"}
     with service.http() as http:
         (entry,) = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["answers"]
-        form |= {"method": "zero_shot"}
+        form |= {"method": "zero_shot", "unknown": "probability=1"}
         (plain,) = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["answers"]
     assert [[one["name"], one["probability"]] for one in entry["top"]] == entry["top5"][:2]
+    assert (entry["headline"], plain["headline"]) == (
+        headline(entry["prediction"], entry["confidence"]),
+        "none of these",
+    )
     known = dict(plain["top5"])
     assert {one["name"]: one["zero_shot"] for one in entry["top"]}.items() <= known.items()
 
@@ -206,6 +211,7 @@ def test_an_explanation_has_what_the_page_of_explain_has(
     assert "<script" not in page.text
     assert "pieces/" not in page.text
     assert document["in_words"].split(".")[0] in page.text
+    assert document["headline"] == headline(document["answer"], document["confidence"])
 
 
 def test_a_request_says_what_is_seen_of_a_long_photo(service: Running, sent: list[Path]) -> None:

@@ -30,7 +30,7 @@ from faircontext.report.render import render
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import build, load
 from faircontext.runs.options import ModelOptions
-from faircontext.types import is_flat
+from faircontext.types import headline, is_flat
 
 
 def is_reliable(reliability: float) -> bool:
@@ -335,6 +335,7 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     ]
     return {
         **_manifest(explanation, {}),
+        "headline": headline(names[adaptation.prediction.index], adaptation.prediction.confidence),
         "confidence": adaptation.prediction.confidence,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,

@@ -32,6 +32,7 @@ export function formOf(explains) {
   if (!explains) {
     form.append("method", at("method").value);
     form.append("prompts", at("prompts").value);
+    if (at("unknown").value) form.append("unknown", `probability=${at("unknown").value}`);
   }
   if (at("preset").value) form.append("preset", at("preset").value);
   if (at("plain").value) form.append("plain", at("plain").value);
