@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from faircontext.errors import ArgumentError, FairContextError, check_minimum, one_line, reason_of
-from faircontext.names import check_name
+from faircontext.names import lines_of_labels
 
 if TYPE_CHECKING:
     import httpx
@@ -222,11 +222,7 @@ def _form(
 def _lines_of(labels: Sequence[str]) -> str:
     """Return class names as the service reads them: one a line. What would arrive as others is refused."""
     _check_list("labels", labels, "names")
-    for position, name in enumerate(labels, 1):
-        check_name(position, name)
-        if name.lstrip().startswith("#"):
-            raise ArgumentError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
-    return "\n".join(labels) + "\n"
+    return lines_of_labels(labels)
 
 
 def _text_of(name: str, value: object) -> str | list[str]:

@@ -178,6 +178,29 @@ def test_prompts_of_ones_own_and_none_of_these_are_as_of_the_library(
     assert withheld
 
 
+def test_json_is_answered_as_a_form(service: Running, sent: list[Path]) -> None:
+    described = {name: [f"a drawing of a {name}"] for name in NAMES}
+    coded = [base64.encodebytes(path.read_bytes()).decode() for path in sent[:4]]  # the fourth is broken
+    form = {"labels": LABELS, "method": "zero_shot", "seed": "3", "top_k": "2", "template": ["a {}", "the {}"]}
+    files = [{"name": path.name, "base64": text} for path, text in zip(sent, coded, strict=False)]
+    with service.http() as http:
+        expected = http.post("/v1/classify", data=form, files=uploads(sent[:4])).json()
+        own = {"images": files, "labels": [*NAMES], "seed": 3, "top_k": 2, "truncate": None}
+        found = http.post("/v1/classify", json=form | own)
+        assert found.status_code == 200, found.text
+        described_form = {"labels": LABELS, "method": "zero_shot", "descriptions": json.dumps(described)}
+        by_form = http.post("/v1/classify", data=described_form, files=uploads(sent[:1])).json()
+        own = {"images": coded[0], "descriptions": described}
+        by_json = http.post("/v1/classify", json=described_form | own).json()
+        page = http.post("/v1/explain", json={"image": coded[0], "labels": [*NAMES], "format": "html"})
+    assert comparable(found.json()["answers"]) == comparable(expected["answers"])
+    assert [entry["path"] for entry in found.json()["answers"]] == [path.name for path in sent[:4]]
+    assert found.json()["run"] == expected["run"]
+    assert by_json["answers"][0]["top5"] == by_form["answers"][0]["top5"]
+    assert by_json["answers"][0]["path"] == "images"
+    assert page.headers["content-type"].startswith("text/html")
+
+
 def test_odd_class_names_are_warned_of(service: Running, sent: list[Path]) -> None:
     with service.http() as http:
         response = http.post("/v1/classify", data={"labels": "cat,cat,dog"}, files=uploads(sent[:1]))
