@@ -445,7 +445,7 @@ def test_a_real_process_shows_an_error_without_a_traceback(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sed", "1"], "Unrecognized options: --sed"),
+        (["--xyzzy", "1"], "Unrecognized options: --xyzzy"),
         (["--seed", "x"], "Error parsing --seed: invalid literal for int() with base 10: 'x'"),
         (["--seed"], "Missing value for argument '--seed'"),
     ],
@@ -458,6 +458,24 @@ def test_options_that_cannot_be_read_are_an_error_of_one_line(
     assert result.err.startswith(f"faircontext: {message}")
     assert result.err.endswith("; see faircontext classify --help\n")
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "close"),
+    [
+        ("classify", "--label", "--labels"),
+        ("classify", "--label=a,b", "--labels"),
+        ("explain", "--labels_fil", "--labels-file"),
+        ("evaluate", "--sed", "--seed"),
+        ("tables", "--formats", "--format"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_close_one(
+    cli: Callable[..., Result], command: str, word: str, close: str
+) -> None:
+    given = word.partition("=")[0]
+    result = cli(command, "photo.png", word, "cat,dog")
+    assert result == (2, "", f"faircontext: unknown option '{given}'; did you mean '{close}'?\n")
 
 
 def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Result]) -> None:
@@ -563,6 +581,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_help_has_headings_and_all_options_of_a_part(cli: Callable[..., Result], command: str) -> None:
     shown = cli(command, "--help").out
     headings = re.findall(r"^\W*([\w-]+) options\W*$", shown, re.MULTILINE)
+    if command == "classify":
+        assert any("--labels " in line for line in shown.splitlines()[:20])
     parts = {"prompts", *(() if command == "ablate" else ("model", "method", "reading"))}
     assert parts <= {*headings}
     assert headings.index("run" if "run" in headings else "model") < headings.index("prompts")

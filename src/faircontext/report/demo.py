@@ -96,7 +96,9 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
             records.append(dict(zip(_HEADINGS, cells, strict=True)))
             drawn.append(evidence_row(f"{variant}: {name}", episode, adaptation))
         images.append(out / f"{path.stem}.png")
-        save_figure(evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn), images[-1])
+        save_figure(
+            evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn), images[-1]
+        )
     columns = [Column(heading, heading) for heading in _HEADINGS]
     print(to_terminal(Table.of("", columns, records, text_columns=4)), end="")
     answers = (np.array([row[name] == row["photo"] for row in records]) for name in ("FCL", "zero-shot"))
