@@ -100,6 +100,11 @@ class ViewRecipe:
             raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
 
     @property
+    def remark(self) -> str:
+        """What is said of the plain view before a run, where it is not the model's own."""
+        return "" if self.plain == "own" else f", plain={self.plain}"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What records say of it: nothing of a plain view that is the model's own, so that hashes of runs stay."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("plain", "own")}

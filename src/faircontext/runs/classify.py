@@ -183,7 +183,6 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Su
 def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
     recipe, labels = predictor.recipe, predictor.labels
-    plain = "" if recipe.plain == "own" else f", plain={recipe.plain}"
     summaries = []
     for label, method in predictor.methods.items():
         default = type(method)().settings().items()
@@ -191,7 +190,7 @@ def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> N
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
-        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}{plain}; seed {options.seed}\n"
+        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}{recipe.remark}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"

@@ -181,7 +181,7 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        settings = f"preset {self.metadata['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
+        settings = f"preset {self.metadata['preset']}, seed {self.seed}{self.predictor.recipe.remark}; {', '.join(self.predictor.methods)}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
         yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}"
         if summary := self.predictor.decision.summary:
