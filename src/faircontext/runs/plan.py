@@ -181,9 +181,10 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        settings = f"preset {self.metadata['preset']}, seed {self.seed}{self.predictor.recipe.remark}; {', '.join(self.predictor.methods)}"
+        settings = f"preset {self.metadata['preset']}, seed {self.seed}{self.predictor.recipe.remark}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
-        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}"
+        methods = ", ".join(self.predictor.methods)
+        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}; {methods}"
         if summary := self.predictor.decision.summary:
             yield f"  {summary}"
 
