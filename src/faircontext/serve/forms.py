@@ -162,12 +162,26 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
         Refused: the request is neither a form nor JSON, or has a field that cannot be used.
     """
     kind = request.headers.get("Content-Type", "")
+    boundary = _boundary_of(kind)
     try:
-        if (boundary := _boundary_of(kind)) is None:
+        if boundary is None:
             content = b"".join([chunk async for chunk in request.stream()])
             return _parse(form, _fields_of_json(form, content, max_file_mb), max_images), FormData()
+        data, complete = await _read_parts(request, kind, boundary, max_images)
     except ClientDisconnect:
-        raise _left() from None
+        raise Refused(400, "left", "body", "the client left before the request was read") from None
+    try:
+        if not complete:  # then the last part is not among the fields
+            message = "invalid body: ended early, before the last boundary of the form; send all of it"
+            raise Refused(400, "malformed", "body", message)
+        return _parse(form, _fields_of(data, max_file_mb), max_images), data
+    except Refused:
+        await data.close()
+        raise
+
+
+async def _read_parts(request: Request, kind: str, boundary: bytes, max_images: int) -> tuple[FormData, bool]:
+    """Return the parts of a form, and whether the last boundary came; raise `Refused` where there are none."""
     last, complete = b"\r\n--" + boundary + b"--", False
 
     async def body() -> AsyncGenerator[bytes, None]:
@@ -183,23 +197,9 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     most = max_images + 1  # and a file of labels
     limits = {"max_files": most, "max_fields": _MAX_FIELDS, "max_part_size": _MAX_TEXT}
     try:
-        data = await MultiPartParser(headers, body(), **limits).parse()
+        return await MultiPartParser(headers, body(), **limits).parse(), complete
     except (MultiPartException, FormParserError) as error:  # the latter from older versions of starlette
         raise _unreadable(str(error.__cause__ or getattr(error, "message", error)), max_images) from None
-    except ClientDisconnect:
-        raise _left() from None
-    try:
-        if not complete:  # then the last part is not among the fields
-            message = "invalid body: ended early, before the last boundary of the form; send all of it"
-            raise Refused(400, "malformed", "body", message)
-        return _parse(form, _fields_of(data, max_file_mb), max_images), data
-    except Refused:
-        await data.close()
-        raise
-
-
-def _left() -> Refused:
-    return Refused(400, "left", "body", "the client left before the request was read")
 
 
 def _boundary_of(content_type: str) -> bytes | None:
