@@ -139,7 +139,9 @@ def form_body(form: type[BaseModel]) -> dict[str, Any]:
 def _in_json(schema: Any) -> Any:
     """Return a schema with files as JSON has them."""
     if isinstance(schema, dict):
-        return _IN_JSON if schema == _BINARY else {name: _in_json(value) for name, value in schema.items()}
+        file = schema.items() >= _BINARY.items()  # beside what is said of it
+        kept = {name: _in_json(value) for name, value in schema.items() if not (file and name in _BINARY)}
+        return kept | (_IN_JSON if file else {})
     return [*map(_in_json, schema)] if isinstance(schema, list) else schema
 
 
