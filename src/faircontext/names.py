@@ -27,6 +27,19 @@ _SHOWN = 20
 """Folders of no class that are named, a line each."""
 
 
+def lines_of_labels(labels: Sequence[str]) -> str:
+    """Return class names as a file of them has them, one a line.
+
+    Raises:
+        LabelError: a name cannot be used, see `check_name`, or would be read as a comment.
+    """
+    for position, name in enumerate(labels, 1):
+        check_name(position, name)
+        if name.lstrip().startswith("#"):
+            raise LabelError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
+    return "\n".join(labels) + "\n"
+
+
 def check_name(position: int, name: str, file: Path | None = None) -> None:
     """Refuse a class name that cannot be read in a prompt or shown in a table.
 

@@ -94,6 +94,8 @@ def threshold(arguments: Sequence[str]) -> int:
     options = parse_options(Threshold, arguments, "threshold")
     if options.out is not None and options.out.suffix.lower() != ".json":
         raise ArgumentError(f"--out {options.out}: must end in .json")
+    import numpy as np
+
     from faircontext.files import check_outputs, to_json, write_whole
     from faircontext.runs.label_results import choose_label_threshold, is_multi_label
     from faircontext.runs.store import load_only_run
@@ -122,7 +124,8 @@ def threshold(arguments: Sequence[str]) -> int:
         say(f"{method:14} {one}")
     points, document = choose_thresholds(run, options.score, options.coverage, options.risk, tempered)
     for method, point in points.items():
-        say(f"{method:14} {options.score} >= {point.threshold!r}: answers {point.coverage}; wrong {point.risk}")
+        least = np.float32(point.threshold)  # what rows hold of a score; the file has all digits
+        say(f"{method:14} {options.score} >= {least!s}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:
         write_whole(options.out, to_json(document) + "\n")
     return 0

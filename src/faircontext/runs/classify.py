@@ -197,7 +197,8 @@ def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> N
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
-        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}{recipe.remark}; "
+        f"seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"

@@ -87,7 +87,8 @@ class MethodOptions:
     augmix: Literal["off", "on", "auto"] = "off"
     """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
     views: tuple[str, ...] = ()
-    """Of the views, over the preset's: --views count=32 scale=0.5,1."""
+    """Of the views, over the preset's: --views count=32 scale=0.5,1; plain=pad or plain=squash shows the model all of a
+    long photo in its plain view, in place of the central square (plain=crop)."""
     seed: int = 0
     """Seed of views and masks."""
 

@@ -10,7 +10,6 @@ import platform
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -414,7 +413,7 @@ def describe_run(
             "logit_scale": labels.backbone.logit_scale,
             "methods": {label: method.settings() for label, method in predictor.methods.items()},
             "preset": options.preset,
-            "views": asdict(predictor.recipe),
+            "views": predictor.recipe.facts,
             "templates": labels.templates,
             **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
             "labels": labels.names,

@@ -44,6 +44,8 @@ class ServeOptions(ModelOptions):
     """Listen on another address than the loopback without a token."""
     hosts: tuple[str, ...] = ()
     """Host names by which the service may be called besides its address; on any address, others are refused then."""
+    allow_origin: tuple[str, ...] = ()
+    """Sites whose pages may ask besides its own, each as https://photos.example.org; browsers keep others from it."""
     root_path: str = ""
     """Path under which a proxy shows the service, such as /photos; the proxy takes it off before it asks here."""
     access_log: bool = False
@@ -101,6 +103,10 @@ class ServeOptions(ModelOptions):
             if not _is_host(host):
                 what = "must be the name of a host alone, such as photos.example.org"
                 raise ArgumentError(f"invalid hosts {host!r}: {what}")
+        for origin in self.allow_origin:
+            if not re.fullmatch(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d+)?", origin):
+                what = "must be scheme and host in small letters, such as https://photos.example.org, without a path"
+                raise ArgumentError(f"invalid allow_origin {origin!r}: {what}")
         if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
             raise ArgumentError(f"invalid root_path {self.root_path!r}: must be a path such as /photos")
         if not self.is_local and self.token is None and not self.insecure:
