@@ -159,8 +159,8 @@ class UnknownOptions(DecisionOptions):
     files: ClassVar[tuple[str, ...]] = ("unknown",)
 
     unknown: str | None = None
-    """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
-    faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
+    """Withhold predictions with a low score: probability=0.3, cosine=0.25 or energy=9.5, or a file written by
+    faircontext threshold. A score without a value, such as cosine, is recorded only."""
 
     @property
     def decisions(self) -> tuple[str, ...]:
