@@ -15,25 +15,25 @@ from faircontext.errors import ArgumentError, and_more, check_minimum, counted, 
 
 @dataclass(frozen=True)
 class Tables:
-    """Print tables of runs; a table holds what differs in method and data set alone.
+    """Print tables of runs; the runs of a table differ only in method and data set.
 
     Every accuracy comes with its number of images and a 95% interval, every gain is over zero-shot on the same images.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, searched with all folders below."""
+    """Folders with runs, searched recursively."""
     style: Literal["paper", "long", "shift", "classes", "confusion"] = "paper"
-    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
-    evaluate --corrupt and --attack side by side, with the mean corruption error; classes: a row per class, with recall,
-    precision and F1; confusion: images by class and answer."""
+    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: comparison of
+    runs of evaluate --corrupt and --attack, with the mean corruption error; classes: a row per class, with recall,
+    precision and F1; confusion: confusion matrix."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
-    """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
+    """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or rich for a terminal."""
     compare: Literal["paper"] | None = None
-    """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
+    """paper: add the paper's values for the backbone, if it has any; this does not change the exit code."""
     metric: Literal["top1", "top5", "ece", "brier", "nll", "aurc", "mean_per_class"] = "top1"
-    """What style paper shows."""
+    """Metric of style paper."""
     out: Path | None = None
-    """File for the tables, instead of standard output."""
+    """File for the tables (default: standard output)."""
 
 
 def tables(arguments: Sequence[str]) -> int:
@@ -65,28 +65,28 @@ def tables(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Choose, on a labelled run, the least score with which predictions are given; below it they are "none of these".
+    """Choose, on a labelled run, the score below which predictions are withheld as "none of these".
 
-    Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
-    with 95% intervals. --out writes the file that classify and evaluate take as --unknown. With --temperature,
-    calibration before and after is printed, on images that the temperature was not fitted on. On a run of --multi-label
-    it chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
+    Prints, for each method, the threshold, the coverage and the error rate among the predictions kept, with 95%
+    intervals. --out writes the file that classify and evaluate take as --unknown. With --temperature, calibration
+    before and after is printed, on images that were not used for fitting. On a run of --multi-label it chooses the
+    value of --threshold with the largest F1, or with --precision.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run of evaluate, or of classify --out with labels."""
+    """Folder of a run of evaluate, or of classify --out with known labels."""
     score: Literal["probability", "cosine", "energy"] = "probability"
-    """Of the prediction; cosine and energy are there where the run was made with --unknown."""
+    """Score of the prediction; cosine and energy need a run with --unknown."""
     coverage: float | None = None
-    """Answer at least this share of the images."""
+    """Minimum coverage: the fraction of images whose prediction is kept."""
     risk: float | None = None
-    """Answer as many as possible with at most this share of errors among the answers."""
+    """Maximum error rate among the predictions kept; the coverage is maximised."""
     precision: float | None = None
-    """Of a run of --multi-label: give as many labels as possible with at least this share of correct ones."""
+    """On a run of --multi-label: minimum precision; the number of predicted labels is maximised."""
     temperature: bool = False
-    """Also fit a temperature of each method's probabilities, on half of the images; needs a run with --scores."""
+    """Also fit a temperature for the probabilities of each method, on half of the images; needs a run with --scores."""
     out: Path | None = None
-    """File for the thresholds; it ends in .json."""
+    """File for the thresholds, which ends in .json."""
 
 
 def threshold(arguments: Sequence[str]) -> int:
@@ -133,17 +133,17 @@ def threshold(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Figures:
-    """Draw every figure that runs allow, each as PDF, as PNG and as the numbers that it shows.
+    """Draw all figures for which runs have data, each as PDF, PNG and plotted numbers.
 
-    Neither a model nor a data set is needed. What cannot be drawn is named, with the command that makes its runs.
+    No model or data set is needed. For figures that cannot be drawn, the command that makes their runs is printed.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, and with costs.json and NAME.results.json, searched with all folders below."""
+    """Folders with runs, and with costs.json and NAME.results.json, searched recursively."""
     out: Path = field(default=Path("figures"), kw_only=True)
-    """Folder for the figures; made where it does not exist."""
+    """Folder for the figures, created if it does not exist."""
     only: tuple[str, ...] = field(default=(), kw_only=True)
-    """Names of figures; all where it is not given. --only list prints them."""
+    """Names of figures (default: all). --only list prints them."""
 
 
 def figures(arguments: Sequence[str]) -> int:
@@ -161,15 +161,15 @@ def figures(arguments: Sequence[str]) -> int:
 class Report:
     """Write one HTML page about runs: settings, tables, charts, and each image that a method fixed or broke.
 
-    The page holds all that it shows: it needs no network, and can be sent or kept as one file.
+    The page is a single self-contained file.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, searched with all folders below; runs of the analysis gallery add pictures of evidence."""
+    """Folders with runs, searched recursively; runs of the analysis gallery add evidence maps."""
     out: Path = Path("report.html")
     """File for the page."""
     thumbnails: int = 1000
-    """How many images get pictures: first those that a method fixed or broke, then evenly spread ones."""
+    """Number of images with thumbnails: first those that a method fixed or broke, then evenly spaced ones."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -193,38 +193,38 @@ def report(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Data:
-    """List the data sets that are known, check those that are on disk, or make collages of one's photos.
+    """List known data sets, check those on disk, or make collages of photos.
 
-    `check` prints where a data set is expected, what was found, and what is wrong. Exit code 0: all of them can be
-    evaluated; 1: not all of them; 2: a wrong argument. `collage` writes a data set of collages, whose cells each show
-    another class: what evidence maps can be measured on, by faircontext analyze pointing.
+    `check` prints the expected location of a data set, what was found, and problems. Exit code 0: all of them can be
+    evaluated; 1: not all of them; 2: an invalid argument. `collage` writes a data set of collages with a different
+    class in each cell, for testing evidence maps by faircontext analyze pointing.
     """
 
     what: Annotated[Literal["list", "check", "collage"], tyro.conf.Positional]
     """list, check or collage."""
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Data sets to check, or the one to make collages of: names of the list, or folders below --root. For list: shell
+    """Data sets to check, or the one for collages: names from the list, or folders below --root. For list: shell
     patterns."""
     all: bool = field(default=False, kw_only=True)
-    """Check all of the list."""
+    """Check all data sets of the list."""
     root: Path | None = field(default=None, kw_only=True)
     """Folder that holds the data sets."""
     split: Literal["test", "val", "official"] = field(default="test", kw_only=True)
     """Which images."""
     read: bool = field(default=False, kw_only=True)
-    """Decode every image, which takes a while."""
+    """Decode every image, which takes time."""
     partial: bool = field(default=False, kw_only=True)
-    """Missing images are no problem."""
+    """Accept missing images."""
     multi_label: bool = field(default=False, kw_only=True)
-    """An image may have several labels, see evaluate."""
+    """Multi-label data sets, see evaluate."""
     out: Path | None = field(default=None, kw_only=True)
     """For collage: folder to write the data set to, new or empty."""
     side: int = field(default=2, kw_only=True)
-    """For collage: cells along a side."""
+    """For collage: number of cells along a side."""
     limit: int = field(default=100, kw_only=True)
-    """For collage: how many."""
+    """For collage: number of collages."""
     seed: int = field(default=0, kw_only=True)
-    """For collage: of the draws."""
+    """For collage: random seed."""
 
 
 def data(arguments: Sequence[str]) -> int:
@@ -305,7 +305,7 @@ class List:
     what: Annotated[Literal["methods", "analyses", "backbones", "pretrained"], tyro.conf.Positional]
     """What to list."""
     pattern: Annotated[str, tyro.conf.Positional] = "*"
-    """Shell pattern that the names must match."""
+    """Shell pattern for the names."""
 
 
 def list_names(arguments: Sequence[str]) -> int:
