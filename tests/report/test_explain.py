@@ -202,7 +202,7 @@ def test_words_say_what_initial_tokens_changed(make_episode: Callable[..., Episo
 
 def test_words_say_what_pairs_were_made_alike_on(make_episode: Callable[..., Episode], photos: dict) -> None:
     words = explain_in_words(explain(make_episode(photos["cat"]), METHOD))
-    assert "The prompt was then adjusted so that what the picture has of both " in words
+    assert "The prompt was then tuned so that the evidence shared by " in words
 
 
 def test_a_page_without_calibration_has_no_evidence(
