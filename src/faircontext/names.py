@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from difflib import get_close_matches
+from itertools import chain, count
 from pathlib import Path
 
 from faircontext.errors import ArgumentError, LabelError, and_more, lines_and_more, reason_of
@@ -24,6 +25,19 @@ _INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\uf
 
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
+
+
+def lines_of_labels(labels: Sequence[str]) -> str:
+    """Return class names as a file of them has them, one a line.
+
+    Raises:
+        LabelError: a name cannot be used, see `check_name`, or would be read as a comment.
+    """
+    for position, name in enumerate(labels, 1):
+        check_name(position, name)
+        if name.lstrip().startswith("#"):
+            raise LabelError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
+    return "\n".join(labels) + "\n"
 
 
 def check_name(position: int, name: str, file: Path | None = None) -> None:
@@ -67,6 +81,41 @@ def as_integer(word: str) -> int | None:
 def natural(path: Path) -> tuple[int, str]:
     """Sort integer names, as of class folders, by value and before words."""
     return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
+
+
+_NOT_IN_FILES = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
+_DEVICES = re.compile(
+    r"(con|prn|aux|nul|com[0-9\u00b9\u00b2\u00b3]|lpt[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE
+)
+_LONGEST = (100, 30)
+"""Bytes of a file's name before and after its last point: the rest of 255 is for numbers and for paths on Windows."""
+
+
+def as_file_name(name: str) -> str:
+    """Return a name that a file or folder can have on every system, close to the one given.
+
+    Signs that paths are made of become underscores, points and blanks at the ends are left out, and what is too long is
+    cut. Several names may become one, see `as_folder_names`.
+    """
+    path = Path(_NOT_IN_FILES.sub("_", name))
+    parts = zip((path.stem, path.suffix), _LONGEST, strict=True)
+    whole = (part.encode(errors="surrogatepass")[:most].decode(errors="ignore") for part, most in parts)
+    usable = "".join(whole).strip(". ")
+    return f"_{usable}" if not usable or _DEVICES.fullmatch(usable) else usable
+
+
+def as_folder_names(names: Iterable[str]) -> list[str]:
+    """Return a folder name for each name, see `as_file_name`; names after the first that would be one have a number.
+
+    Case and composition tell no folders apart, as on some systems.
+    """
+    taken, folders = set[str](), list[str]()
+    for name in names:
+        usable = as_file_name(name)
+        numbered = chain([usable], (f"{usable} ({number})" for number in count(2)))
+        folders.append(next(word for word in numbered if compose(word).casefold() not in taken))
+        taken.add(compose(folders[-1]).casefold())
+    return folders
 
 
 class ClassIndex:

@@ -114,6 +114,21 @@ def test_files_from_a_stored_run_are_those_of_one_that_is_not_stored(
     assert "(n = 5, 95% interval" in stored.out
 
 
+def test_the_plain_view_is_recorded_where_it_is_not_the_models_own(
+    classify: Callable[..., Result], tmp_path: Path
+) -> None:
+    printed = [classify(*words, "--out", tmp_path / name).out for name, words in PLAIN.items()]
+    assert ["plain=" in text for text in printed] == [False, True]
+    own, pad = (load_run(tmp_path / name).document for name in PLAIN)
+    assert "plain" not in own["config"]["views"]
+    assert pad["config"]["views"] == own["config"]["views"] | {"plain": "pad"}
+    assert {*own["hashes"].values()}.isdisjoint(pad["hashes"].values())
+    assert classify("--views", "plain=pad", "--out", tmp_path / "own", "--resume").code == 2
+
+
+PLAIN = {"own": (), "pad": ("--views", "plain=pad")}
+
+
 def test_a_stored_run_is_as_of_evaluate_with_labels_where_they_are_known(
     classify: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -307,7 +322,10 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--out", "photos/cat/0.png"), "photos/cat/0.png: is a file; --out names the folder of a run"),
+        (
+            ("--out", "photos/cat/0.png"),
+            "photos/cat/0.png: is a file; --out names a folder, --csv and",
+        ),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),
         (("--exclude", ""), "--exclude is empty"),

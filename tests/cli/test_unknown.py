@@ -93,6 +93,17 @@ def test_predictions_below_a_threshold_are_empty_with_the_reason(
     assert [row["prediction"] for row in kept] == [row["prediction"] for row in plain]
 
 
+def test_a_threshold_is_printed_with_the_digits_that_rows_hold(evaluate: Run, command: Run, tmp_path: Path) -> None:
+    assert evaluate("--set", "masks=8", "--out", tmp_path)[0] == 1
+    code, out, _ = command("threshold", tmp_path / "pictures", "--coverage", 0.7, "--out", tmp_path / "file.json")
+    assert code == 0
+    exact = json.loads((tmp_path / "file.json").read_text())["thresholds"]
+    for line in out.splitlines():
+        method, printed = line.split()[0], line.split(" >= ")[1].partition(":")[0]
+        assert len(printed) <= 11
+        assert np.float32(printed) == np.float32(exact[method])
+
+
 def test_a_threshold_is_chosen_on_a_labelled_run_and_used(evaluate: Run, command: Run, tmp_path: Path) -> None:
     assert evaluate("--unknown", "energy", "--set", "masks=8", "--out", tmp_path / "first")[0] == 1
     run = tmp_path / "first" / "pictures"

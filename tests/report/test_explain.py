@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from faircontext import FCL, Episode, ZeroShot
+from faircontext import FCL, Episode, ViewRecipe, ZeroShot
 from faircontext.explore import normalised_entropy
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, evidence_row, explain_in_words, write_explanation
 from faircontext.report.images import overlay, overlay_weights, strongest
@@ -55,6 +56,19 @@ def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -
     assert "&lt;a photo&gt;.jpg" in text
     assert "a &lt;note&gt;" in text
     assert "<a photo>" not in text
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.9])
+def test_the_page_is_headed_by_the_answer_and_how_sure_it_is(
+    explanation: Explanation, probability: float, tmp_path: Path
+) -> None:
+    found = explanation.adaptation.prediction
+    probabilities = torch.full_like(found.probabilities, (1 - probability) / (len(found.probabilities) - 1))
+    probabilities[found.index] = probability
+    adaptation = replace(explanation.adaptation, prediction=replace(found, probabilities=probabilities))
+    page = write_explanation(replace(explanation, adaptation=adaptation), tmp_path).read_text("utf-8")
+    name = explanation.episode.labels.names[found.index]
+    assert f"<h1>{f'perhaps {name} (30%)' if probability < 0.5 else name}</h1>" in page
 
 
 def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_path: Path) -> None:
@@ -104,6 +118,21 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))
     assert np.array_equal(view, episode.views[int(found.exploration.selected[0])].permute(1, 2, 0))
+
+
+def test_the_pictures_are_of_the_plain_view_that_was_asked_for(
+    explanation: Explanation, make_image: Callable[..., np.ndarray], tmp_path: Path
+) -> None:
+    episode = Episode(make_image(0, 60, 120), explanation.episode.labels, ViewRecipe(count=8, plain="pad"))
+    page = write_explanation(explain(episode, METHOD), tmp_path)
+    size = episode.x.shape[-1]
+    for name in ("image", "evidence_00", "contrast", "common"):
+        pixels = np.array(Image.open(tmp_path / "pieces" / f"{name}.png")).astype(int)
+        assert pixels.shape == (size, size, 3)
+        inside, above = pixels[size // 4 : -(size // 4)], pixels[: size // 4]
+        assert inside.std() > 2 * above.std()  # the picture is in the middle half, and beside it there is none
+    assert np.array(Image.open(tmp_path / "pieces" / "image.png"))[: size // 4].max() == 0
+    assert "the model sees the whole of it, made smaller, with black beside it" in page.read_text("utf-8")
 
 
 def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:
@@ -173,7 +202,7 @@ def test_words_say_what_initial_tokens_changed(make_episode: Callable[..., Episo
 
 def test_words_say_what_pairs_were_made_alike_on(make_episode: Callable[..., Episode], photos: dict) -> None:
     words = explain_in_words(explain(make_episode(photos["cat"]), METHOD))
-    assert "The prompt was then adjusted so that what the picture has of both " in words
+    assert "The prompt was then tuned so that the evidence shared by " in words
 
 
 def test_a_page_without_calibration_has_no_evidence(

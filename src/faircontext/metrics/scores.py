@@ -199,6 +199,19 @@ def mean_per_class(index: Int[np.ndarray, " images"], labels: Int[np.ndarray, " 
     return per_class_accuracy(index, labels, classes).mean
 
 
+def confusion_matrix(
+    index: Int[np.ndarray, " images"], labels: Int[np.ndarray, " images"], classes: int
+) -> Int[np.ndarray, "classes answers"]:
+    """Count images by their class (a row each) and by the prediction (a column each); the last column is of none.
+
+    Args and errors as of `per_class_accuracy`.
+    """
+    per_class_accuracy(index, labels, classes)  # checks its arguments
+    answers = np.where(index == NO_PREDICTION, classes, index)
+    counts = np.bincount(labels * (classes + 1) + answers, minlength=classes * (classes + 1))
+    return counts.reshape(classes, classes + 1)
+
+
 def brier_scores(
     label_probability: Float[np.ndarray, " images"], probability_norm: Float[np.ndarray, " images"]
 ) -> Float[np.ndarray, " images"]:

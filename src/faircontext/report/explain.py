@@ -30,7 +30,7 @@ from faircontext.report.render import render
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import build, load
 from faircontext.runs.options import ModelOptions
-from faircontext.types import is_flat
+from faircontext.types import headline, is_flat
 
 
 def is_reliable(reliability: float) -> bool:
@@ -92,6 +92,7 @@ def explain(options: ModelOptions, setup: Predictor, source: str, image: Decoded
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        **({} if setup.recipe.plain == "own" else {"plain": setup.recipe.plain}),
     }
     shown = source.encode(errors="replace").decode()
     return Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
@@ -334,6 +335,7 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     ]
     return {
         **_manifest(explanation, {}),
+        "headline": headline(names[adaptation.prediction.index], adaptation.prediction.confidence),
         "confidence": adaptation.prediction.confidence,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,
@@ -343,6 +345,7 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
         "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
+        "seen": explanation.episode.geometry.seen,
         "classes": len(names),
         "version": __version__,
     }

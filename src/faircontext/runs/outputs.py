@@ -10,7 +10,6 @@ import platform
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from jaxtyping import Float
 from numpy.lib import format as npy
 
 from faircontext import __version__
+from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import replacing, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
@@ -32,6 +32,7 @@ from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
+from faircontext.runs.sorting import Sorter
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -48,9 +49,21 @@ EMBEDDINGS = ("path", "label", "embedding")
 
 
 class Outputs:
-    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
+    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were.
 
-    def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
+    Attributes:
+        sorting: what sorts photos, if that is asked for: a sink of its own, whose turn comes after all others.
+
+    Args:
+        options: what is asked for.
+        predictor: what answers.
+        samples: all images of the run, by position.
+        stack: closes what is opened.
+    """
+
+    def __init__(
+        self, options: ClassifyOptions, predictor: Predictor, samples: Sequence[Sample], stack: ExitStack
+    ) -> None:
         perturbation, self._predictor, self._spool = options.perturbation, predictor, None
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
@@ -69,6 +82,10 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
+        self.sorting: list[Sorter] = []
+        if options.sort_into:
+            self.sorting.append(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
+            stack.enter_context(self.sorting[0])
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
@@ -396,7 +413,7 @@ def describe_run(
             "logit_scale": labels.backbone.logit_scale,
             "methods": {label: method.settings() for label, method in predictor.methods.items()},
             "preset": options.preset,
-            "views": asdict(predictor.recipe),
+            "views": predictor.recipe.facts,
             "templates": labels.templates,
             **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
             "labels": labels.names,

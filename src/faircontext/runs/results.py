@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import counted
-from faircontext.metrics.scores import Comparison, expected_calibration_error
+from faircontext.metrics.scores import NO_PREDICTION, Comparison, expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
@@ -36,6 +36,7 @@ class Result:
         method: what the method is called there.
         positions: of the images in the data set.
         labels: true classes.
+        index: predictions, those that are withheld too.
         correct: whether the prediction is correct.
         in_top5: whether the true class is among the five best.
         confidence: probability of the prediction.
@@ -55,6 +56,7 @@ class Result:
     method: str
     positions: Int[np.ndarray, " images"]
     labels: Int[np.ndarray, " images"]
+    index: Int[np.ndarray, " images"]
     correct: Bool[np.ndarray, " images"]
     in_top5: Bool[np.ndarray, " images"]
     confidence: Float[np.ndarray, " images"]
@@ -78,6 +80,16 @@ class Result:
     def seen(self) -> int:
         """How many images have been answered or unreadable, those without a label included."""
         return self.n + self.unreadable + self.unlabelled
+
+    @property
+    def given(self) -> Int[np.ndarray, " images"]:
+        """Predictions that were given: `NO_PREDICTION` for those that are withheld."""
+        return self.index if self.withheld is None else np.where(self.withheld, NO_PREDICTION, self.index)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all classes; their numbers where the run does not name them."""
+        return [*self.config.get("names", ())] or [f"class {n}" for n in range(self.config["dataset"]["classes"])]
 
     @property
     def dataset(self) -> str:
@@ -183,11 +195,13 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         correct = is_correct(answered, "zero_shot_index")
         of_zero_shot: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
-        zero_shot = Result(**of_zero_shot, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
+        of_zero_shot |= {"index": to_numpy(answered["zero_shot_index"]), "correct": correct, "in_top5": correct}
+        zero_shot = Result(**of_zero_shot, method="zero_shot", predictions_only=True)
     shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
         method=method,
+        index=to_numpy(answered["index"]),
         correct=is_correct(answered),
         in_top5=_in_lists(pc.list_slice(answered["top5"], 0, 5), labels),  # a run may hold more
         fallbacks=sum(bool(text) and not text.startswith(ABSTAINED) for text in answered["fallback"].to_pylist()),

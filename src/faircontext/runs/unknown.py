@@ -1,27 +1,29 @@
-"""None of these: methods abstain where a score of certainty is below a threshold.
+"""None of these: methods abstain where a score of certainty is below a threshold; probabilities may have a temperature.
 
 Scores, of which more is more certain, are the probability of the prediction, the largest cosine between the image and a
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pydantic import Field
 
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
+from faircontext.metrics.temperature import LEAST, MOST, temper
 from faircontext.runs.checks import Entries, read_entries
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
 from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
+from faircontext.runs.temperature import Tempered, labelled_rows
 from faircontext.types import Prediction, read_diagnostics
 
 if TYPE_CHECKING:
@@ -44,21 +46,24 @@ class Abstention(Decision):
         score: one of `SCORES`.
         thresholds: by what methods are called in rows; without one, scores are recorded and no method abstains.
         scale: the backbone's own, for the energy.
+        temperatures: by what methods are called in rows; their probabilities are tempered before anything else.
     """
 
     score: str
     thresholds: Mapping[str, float] = field(default_factory=dict)
     scale: float = 1.0
+    temperatures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def config(self) -> Mapping[str, Any]:
         """What the configuration of a run says of it."""
-        return {"unknown": {"score": self.score, "thresholds": dict(self.thresholds)}}
+        tempered = {"temperatures": dict(self.temperatures)} if self.temperatures else {}
+        return {"unknown": {"score": self.score, "thresholds": dict(self.thresholds), **tempered}}
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What the JSON document says of it."""
-        return {"unknown": asdict(self)}
+        return {"unknown": {**self.config["unknown"], "scale": self.scale}}
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with scores among the diagnostics of its answers, and without predictions of low score."""
@@ -80,8 +85,22 @@ class Abstention(Decision):
         energy = float((self.scale * cosines.double()).logsumexp(-1))
         return {"probability": prediction.confidence, "cosine": float(cosines.max()), "energy": energy}
 
+    def _temper(self, answer: Answer, prediction: Prediction) -> Answer:
+        if (temperature := self.temperatures.get(answer.method)) is None:
+            return answer
+        exact, label = temper(np.asarray(prediction.probabilities), temperature), answer.label_index
+        return replace(
+            answer,
+            confidence=float(exact[prediction.index]),
+            top5_probabilities=tuple(exact[[*answer.top5]].tolist()),
+            label_probability=None if label is None else float(exact[label]),
+            probability_norm=float((exact**2).sum()),
+            probabilities=None if answer.probabilities is None else exact.astype(np.float32),
+        )
+
     def _judge(self, answer: Answer, prediction: Prediction, reference: Prediction) -> Answer:
-        scores = self.scores_of(prediction, reference)
+        scores, answer = self.scores_of(prediction, reference), self._temper(answer, prediction)
+        scores["probability"] = prediction.confidence if answer.confidence is None else answer.confidence
         diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
         answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
@@ -102,12 +121,14 @@ class ThresholdFile(Entries):
 
     Attributes:
         score: one of `SCORES`.
-        thresholds: by what methods are called in rows.
+        thresholds: by what methods are called in rows; none where temperatures alone were asked for.
+        temperatures: the same.
         run: what they are of.
     """
 
     score: Literal["probability", "cosine", "energy"]
     thresholds: dict[str, float]
+    temperatures: dict[str, Annotated[float, Field(ge=LEAST, le=MOST)]] = Field(default_factory=dict)
     run: _RunOfThresholds
 
 
@@ -138,8 +159,8 @@ class UnknownOptions(DecisionOptions):
     files: ClassVar[tuple[str, ...]] = ("unknown",)
 
     unknown: str | None = None
-    """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
-    faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
+    """Withhold predictions with a low score: probability=0.3, cosine=0.25 or energy=9.5, or a file written by
+    faircontext threshold. A score without a value, such as cosine, is recorded only."""
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -166,10 +187,13 @@ class UnknownOptions(DecisionOptions):
             if (was := getattr(file.run, name)) != now:
                 was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
-        if missing := [name for name in methods if name not in file.thresholds]:
-            available = and_more([*file.thresholds])
-            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {available}")
-        return Abstention(file.score, {name: file.thresholds[name] for name in methods}, scale)
+        known = file.thresholds or file.temperatures
+        if missing := [name for name in methods if name not in known]:
+            what = "threshold" if file.thresholds else "temperature"
+            raise ArgumentError(f"{value}: has no {what} of {and_more(missing)}; it has those of {and_more([*known])}")
+        tables = (file.thresholds, file.temperatures)
+        thresholds, temperatures = ({name: of[name] for name in methods if name in of} for of in tables)
+        return Abstention(file.score, thresholds, scale, temperatures)
 
     def _parse(self) -> tuple[str, float | Path | None]:
         """Return the score and its threshold, or the file that has both."""
@@ -193,7 +217,7 @@ class UnknownOptions(DecisionOptions):
 
 
 def choose_thresholds(
-    run: Run, score: str, coverage: float | None, risk: float | None
+    run: Run, score: str, coverage: float | None, risk: float | None, tempered: Mapping[str, Tempered] | None = None
 ) -> tuple[dict[str, OperatingPoint], dict[str, Any]]:
     """Choose a threshold for each method of a labelled run, and return them with the file that `--unknown` reads.
 
@@ -202,38 +226,29 @@ def choose_thresholds(
         score: one of `SCORES`.
         coverage: least share of the images that is answered; None where `risk` is given.
         risk: largest share of wrong predictions among the answered; None where `coverage` is given.
+        tempered: what temperatures do to methods, which the file then has; with them, thresholds may be left out.
 
     Raises:
         ArgumentError: not exactly one of the two is given, the run has no labels or lacks the score, or no threshold
             has so little risk.
     """
-    if (coverage is None) == (risk is None):
+    asked = {name: share for name, share in (("coverage", coverage), ("risk", risk)) if share is not None}
+    if len(asked) > 1 or not (asked or tempered):
         raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
-    points = {}
-    for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
-        rows = _labelled_rows(run, method)
-        values, correct = _scores(run, rows, score), is_correct(rows)
+    points, tempered = {}, tempered or {}
+    for method in (name for name in run.document["config"]["methods"] if asked and not is_analysis(name)):
+        rows = labelled_rows(run, method, [run.rows])
+        values, correct = _scores(run, rows, score, tempered.get(method)), is_correct(rows)
         if coverage is not None:
             points[method] = threshold_for_coverage(values, correct, coverage)
         else:
             points[method] = threshold_for_risk(values, correct, risk or 0.0)
-    chosen = {"coverage": coverage} if risk is None else {"risk": risk}
-    return points, _document(run, score, points, chosen)
+    return points, _document(run, score, points, asked, tempered)
 
 
-def _labelled_rows(run: Run, method: str) -> pa.Table:
-    rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], method), pc.equal(run.rows["error"], "")))
-    rows = rows.filter(pc.is_valid(rows["label_index"]))
-    if not len(rows):
-        raise ArgumentError(
-            f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
-        )
-    return rows
-
-
-def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
+def _scores(run: Run, rows: pa.Table, score: str, tempered: Tempered | None) -> np.ndarray:
     if score == SCORES[0]:
-        return to_numpy(rows["confidence"]).astype(np.float64)
+        return to_numpy(rows["confidence"]).astype(np.float64) if tempered is None else tempered.confidence
     values = [read_diagnostics(text).get(score) for text in rows["diagnostics"].to_pylist()]
     if any(value is None for value in values):
         raise ArgumentError(f"{run.folder}: has no {score} of its predictions; make the run with --unknown {score}")
@@ -241,7 +256,11 @@ def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
 
 
 def _document(
-    run: Run, score: str, points: Mapping[str, OperatingPoint], chosen: Mapping[str, float | None]
+    run: Run,
+    score: str,
+    points: Mapping[str, OperatingPoint],
+    asked: Mapping[str, float],
+    tempered: Mapping[str, Tempered],
 ) -> dict[str, Any]:
     config = run.document["config"]
     dataset, backbone = config["dataset"], config["backbone"]
@@ -249,7 +268,8 @@ def _document(
         "schema_version": SCHEMA_VERSION,
         "score": score,
         "thresholds": {name: point.threshold for name, point in points.items()},
-        "asked": dict(chosen),
+        **({"temperatures": {name: one.temperature for name, one in tempered.items()}} if tempered else {}),
+        "asked": dict(asked),
         "run": {
             "dataset": dataset["name"],
             "classes": dataset["classes"],
@@ -262,7 +282,13 @@ def _document(
             name: {"coverage": _measured(point.coverage), "risk": _measured(point.risk)}
             for name, point in points.items()
         },
+        **({"calibration": {name: _calibration(one) for name, one in tempered.items()}} if tempered else {}),
     }
+
+
+def _calibration(tempered: Tempered) -> dict[str, Any]:
+    entries = ((name, {"value": one.value, "interval": [one.low, one.high]}) for name, one in tempered.measured.items())
+    return {"n": tempered.n, **dict(entries)}
 
 
 def _measured(share: Accuracy) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """What a request holds: fields by name and type, read as they come, with files bounded before they are stored."""
 
+import base64
 import copyreg
 import io
+import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_origin
 
@@ -13,16 +15,30 @@ from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
+from faircontext.names import lines_of_labels
 from faircontext.runs.unknown import SCORES
-from faircontext.serve.refusals import Refused
+from faircontext.serve.refusals import Refused, blamed_on
 
 F = TypeVar("F", bound=BaseModel)
 
-Upload = Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]
+_BINARY = {"type": "string", "format": "binary"}
+
+_BASE64 = {"type": "string", "contentEncoding": "base64"}
+_IN_JSON = {
+    "anyOf": [
+        _BASE64,
+        {"type": "object", "required": ["base64"], "properties": {"name": {"type": "string"}, "base64": _BASE64}},
+    ]
+}
+"""A file in JSON: its content, or that and its name."""
+
+Upload = Annotated[UploadFile, WithJsonSchema(_BINARY)]
 """A file that is sent."""
 
 _MAX_TEXT = 4 * 2**20
 """Bytes of a field that is no file: 2,000 names of 200 letters, each of up to four bytes, and more."""
+
+_LARGE_FIELD = f"a field is larger than {_MAX_TEXT // 2**20} MiB"
 
 _MAX_LINE = 1_000
 """Letters of a field that is a line."""
@@ -44,13 +60,15 @@ _HOW_UNKNOWN = (
 
 _MB = 10**6
 
+_FILES = ("image", "images", "labels_file")
+
 
 class LabelFields(BaseModel):
     """The class names of a request, given in one of three ways, and what all requests may choose."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    labels: str | None = Field(None, description="Class names: one a line, or with commas between.")
+    labels: str | None = Field(None, description="Class names: one a line, or with commas between; in JSON, or a list.")
     labels_file: Upload | None = Field(None, description="A text file in UTF-8 with a class name a line.")
     label_set: str | None = Field(
         None, description="The name of a label set of the service; its only one may be left out."
@@ -59,6 +77,9 @@ class LabelFields(BaseModel):
         [], description="Settings of the method over the preset's, each name=value, as after --set.", max_length=100
     )
     preset: Literal["paper", "recommended", "official"] | None = Field(None, description="Settings to start from.")
+    plain: Literal["own", "crop", "pad", "squash"] | None = Field(
+        None, description="What the model sees of a picture that is not square, as after --views."
+    )
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of views and masks.")
     truncate: bool | None = Field(None, description="Cut class names that are too long, instead of refusing them.")
 
@@ -93,7 +114,7 @@ class ExplainForm(LabelFields):
 
 
 def _sent(filename: str | None, content: bytes) -> UploadFile:
-    return UploadFile(io.BytesIO(content), filename=filename)
+    return UploadFile(io.BytesIO(content), size=len(content), filename=filename)
 
 
 def _reduce(file: UploadFile) -> tuple[Any, ...]:
@@ -105,12 +126,23 @@ copyreg.pickle(UploadFile, _reduce)  # so that forms go to other processes as th
 
 
 def form_body(form: type[BaseModel]) -> dict[str, Any]:
-    """Return how a form is described in OpenAPI."""
+    """Return how a form, and the same in JSON, is described in OpenAPI."""
     schema = form.model_json_schema()
     schema["properties"] = {
         name: _without_null(schema_of_field) for name, schema_of_field in schema["properties"].items()
     }
-    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+    schemas = {"multipart/form-data": schema, "application/json": _in_json(schema)}
+    content = {kind: {"schema": described} for kind, described in schemas.items()}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _in_json(schema: Any) -> Any:
+    """Return a schema with files as JSON has them."""
+    if isinstance(schema, dict):
+        file = schema.items() >= _BINARY.items()  # beside what is said of it
+        kept = {name: _in_json(value) for name, value in schema.items() if not (file and name in _BINARY)}
+        return kept | (_IN_JSON if file else {})
+    return [*map(_in_json, schema)] if isinstance(schema, list) else schema
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -129,10 +161,30 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
         The fields, and what holds the files; it is to be closed when they have been used.
 
     Raises:
-        Refused: the request is no form, or has a field that cannot be used.
+        Refused: the request is neither a form nor JSON, or has a field that cannot be used.
     """
     kind = request.headers.get("Content-Type", "")
-    last, complete = b"\r\n--" + _boundary_of(kind) + b"--", False
+    boundary = _boundary_of(kind)
+    try:
+        if boundary is None:
+            content = b"".join([chunk async for chunk in request.stream()])
+            return _parse(form, _fields_of_json(form, content, max_file_mb), max_images), FormData()
+        data, complete = await _read_parts(request, kind, boundary, max_images)
+    except ClientDisconnect:
+        raise Refused(400, "left", "body", "the client left before the request was read") from None
+    try:
+        if not complete:  # then the last part is not among the fields
+            message = "invalid body: ended early, before the last boundary of the form; send all of it"
+            raise Refused(400, "malformed", "body", message)
+        return _parse(form, _fields_of(data, max_file_mb), max_images), data
+    except Refused:
+        await data.close()
+        raise
+
+
+async def _read_parts(request: Request, kind: str, boundary: bytes, max_images: int) -> tuple[FormData, bool]:
+    """Return the parts of a form, and whether the last boundary came; raise `Refused` where there are none."""
+    last, complete = b"\r\n--" + boundary + b"--", False
 
     async def body() -> AsyncGenerator[bytes, None]:
         nonlocal complete
@@ -147,34 +199,25 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     most = max_images + 1  # and a file of labels
     limits = {"max_files": most, "max_fields": _MAX_FIELDS, "max_part_size": _MAX_TEXT}
     try:
-        data = await MultiPartParser(headers, body(), **limits).parse()
+        return await MultiPartParser(headers, body(), **limits).parse(), complete
     except (MultiPartException, FormParserError) as error:  # the latter from older versions of starlette
         raise _unreadable(str(error.__cause__ or getattr(error, "message", error)), max_images) from None
-    except ClientDisconnect:
-        raise Refused(400, "left", "body", "the client left before the request was read") from None
-    try:
-        if not complete:  # then the last part is not among the fields
-            message = "invalid body: ended early, before the last boundary of the form; send all of it"
-            raise Refused(400, "malformed", "body", message)
-        return _parse(form, _fields_of(data, max_file_mb), max_images), data
-    except Refused:
-        await data.close()
-        raise
 
 
-def _boundary_of(content_type: str) -> bytes:
-    """Return what stands between the parts of a form; raise `Refused` unless a request says that it is one of UTF-8."""
+def _boundary_of(content_type: str) -> bytes | None:
+    """Return what stands between the parts of a form, None for JSON; raise `Refused` of others, and unless in UTF-8."""
     kind, parameters = parse_options_header(content_type)
     boundary, charset = parameters.get(b"boundary", b""), parameters.get(b"charset", b"utf-8")
+    json_sent = kind == b"application/json"
     for wrong, what in (
-        (kind != b"multipart/form-data", "must be multipart/form-data"),
-        (not boundary, "must be multipart/form-data with a boundary"),
+        (kind != b"multipart/form-data" and not json_sent, "must be multipart/form-data or application/json"),
+        (not boundary and not json_sent, "must be multipart/form-data with a boundary"),
         (len(boundary) > _MAX_BOUNDARY, f"the boundary must have at most {_MAX_BOUNDARY} characters"),
         (charset.lower() not in _CHARSETS, "charset must be UTF-8, or left out"),
     ):
         if wrong:
             raise Refused(415, "media_type", "Content-Type", f"invalid Content-Type: {what}")
-    return boundary
+    return None if json_sent else boundary
 
 
 def _unreadable(message: str, max_images: int) -> Refused:
@@ -182,7 +225,7 @@ def _unreadable(message: str, max_images: int) -> Refused:
     rows: tuple[tuple[str, int, str, str, str], ...] = (
         ("Too many files", 413, "too_many", "images", f"at most {max_images:,} in a request"),
         ("Too many fields", 413, "too_many", "body", f"at most {_MAX_FIELDS} fields"),
-        ("maximum size", 413, "too_large", "body", f"a field is larger than {_MAX_TEXT // 2**20} MiB"),
+        ("maximum size", 413, "too_large", "body", _LARGE_FIELD),
         ("header size", 400, "malformed", "body", _LONG_HEADER),
         ("", 400, "malformed", "body", "not a form of the kind multipart/form-data"),
     )
@@ -201,15 +244,68 @@ def _fields_of(data: FormData, max_file_mb: float) -> dict[str, list[str | Uploa
         name = _from_utf_8(raw) or raw
         values = fields.setdefault(name, [])
         if isinstance(value, UploadFile):
-            if (value.size or 0) > max_file_mb * _MB:
-                raise Refused(413, "too_large", name, f"invalid {name}: a file is larger than {max_file_mb:g} MB")
+            _check_size(name, value, max_file_mb)
             value.filename = _from_utf_8(value.filename or "") or value.filename
             values += [value] if value.filename else []
         elif (text := _from_utf_8(value)) is None:
-            raise Refused(422, "invalid", name[:60] or "body", f"invalid {name[:60] or 'body'}: must be text in UTF-8")
+            raise _no_text(name)
         else:
             values.append(text)
     return fields
+
+
+def _check_size(name: str, file: UploadFile, max_file_mb: float) -> None:
+    if (file.size or 0) > max_file_mb * _MB:
+        raise Refused(413, "too_large", name, f"invalid {name}: a file is larger than {max_file_mb:g} MB")
+
+
+def _no_text(name: str) -> Refused:
+    return Refused(422, "invalid", name[:60] or "body", f"invalid {name[:60] or 'body'}: must be text in UTF-8")
+
+
+def _fields_of_json(form: type[BaseModel], content: bytes, max_file_mb: float) -> dict[str, list[str | UploadFile]]:
+    """Return the values of each field of a JSON body, as a form has them.
+
+    Raises:
+        Refused: it is no object of JSON, a value is too large, or can be none of its field.
+    """
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Refused(400, "malformed", "body", "invalid body: must be an object of JSON in UTF-8")
+    fields: dict[str, list[str | UploadFile]] = {}
+    for name, value in document.items():
+        _from_json("", name, max_file_mb)  # a name that is no text is refused
+        given = value if isinstance(value, list) and _is_list(form, name) else [] if value is None else [value]
+        fields[name] = [_from_json(name, one, max_file_mb) for one in given]
+    return fields
+
+
+def _from_json(name: str, value: Any, max_file_mb: float) -> str | UploadFile:
+    """Return a value of a JSON body as a form has it."""
+    if name in _FILES:
+        described = value if isinstance(value, dict) else {"base64": value}
+        try:
+            content = base64.b64decode("".join(described["base64"].split()), validate=True)  # some write it in lines
+        except (AttributeError, KeyError, ValueError):
+            what = 'must be a file in base64, or {"name": NAME, "base64": CONTENT}'
+            raise Refused(422, "invalid", name, f"invalid {name}: {what}") from None
+        file = _sent(str(described.get("name") or name), content)
+        _check_size(name, file, max_file_mb)
+        return file
+    if name == "labels" and isinstance(value, list):
+        with blamed_on(name):
+            return lines_of_labels(value)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value)
+        size = len(text.encode())
+    except (UnicodeEncodeError, RecursionError):  # of half a character
+        raise _no_text(name) from None
+    if size > _MAX_TEXT:
+        raise Refused(413, "too_large", "body", f"invalid body: {_LARGE_FIELD}")
+    return text
 
 
 def _from_utf_8(text: str) -> str | None:
@@ -220,11 +316,15 @@ def _from_utf_8(text: str) -> str | None:
         return None
 
 
+def _is_list(form: type[BaseModel], name: str) -> bool:
+    return name in form.model_fields and get_origin(form.model_fields[name].annotation) is list
+
+
 def _parse(form: type[F], sent: Mapping[str, list[str | UploadFile]], max_images: int) -> F:
     """Return the fields of a form; those that are lists may be given several times."""
     values: dict[str, Any] = {}
     for name, field_values in sent.items():
-        if name in form.model_fields and get_origin(form.model_fields[name].annotation) is list:
+        if _is_list(form, name):
             values[name] = field_values
         elif len(field_values) > 1:
             raise Refused(422, "invalid", name, f"invalid {name}: given {len(field_values)} times; give it once")

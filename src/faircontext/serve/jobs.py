@@ -33,6 +33,7 @@ from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Request
 from faircontext.sources import Content
 from faircontext.system import usable_processors
+from faircontext.types import headline
 
 _LONGEST_NAME = 255
 
@@ -72,6 +73,7 @@ class ClassifyJob(Job):
         if answered.reference is not None:
             plain = answered.reference.probabilities
             for entry, answer in zip(entries, answered.answers, strict=True):
+                entry["headline"] = headline(answer.prediction, answer.confidence or 0.0)
                 entry["top"] = [
                     {"index": index, "name": names[index], "probability": probability, "zero_shot": float(plain[index])}
                     for index, probability in answer.best(self._top_k)
