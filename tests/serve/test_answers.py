@@ -190,14 +190,14 @@ def test_json_is_answered_as_a_form(service: Running, sent: list[Path]) -> None:
         assert found.status_code == 200, found.text
         described_form = {"labels": LABELS, "method": "zero_shot", "descriptions": json.dumps(described)}
         by_form = http.post("/v1/classify", data=described_form, files=uploads(sent[:1])).json()
-        own = {"images": coded[0], "descriptions": described}
+        own = {"images": coded[:1], "descriptions": described}
         by_json = http.post("/v1/classify", json=described_form | own).json()
         page = http.post("/v1/explain", json={"image": coded[0], "labels": [*NAMES], "format": "html"})
     assert comparable(found.json()["answers"]) == comparable(expected["answers"])
     assert [entry["path"] for entry in found.json()["answers"]] == [path.name for path in sent[:4]]
     assert found.json()["run"] == expected["run"]
     assert by_json["answers"][0]["top5"] == by_form["answers"][0]["top5"]
-    assert by_json["answers"][0]["path"] == "images"
+    assert by_json["answers"][0]["path"] == "image"
     assert page.headers["content-type"].startswith("text/html")
 
 
