@@ -73,13 +73,15 @@ def test_resizing_is_torchvisions_to_the_bit(shape, size, filter_, crop):
     assert torch.equal(_resize(image, *size, filter_), expected)
 
 
-@pytest.mark.parametrize("shape", [(300, 200), (37, 91), (64, 65), (5, 5), (61, 300)])
-@pytest.mark.parametrize("mode", ["shortest", "squash"])
+@pytest.mark.parametrize("shape", [(300, 200), (37, 91), (64, 65), (5, 5), (61, 300), (100, 400)])
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
 def test_the_plain_view_is_torchvisions_to_the_bit(shape, mode):
     image = to_tensor(noise(*shape))
-    side = [64, 64] if mode == "squash" else [64]
+    whole = [max(1, round(64 * side / max(shape))) for side in shape]
+    side = {"shortest": [64], "squash": [64, 64], "longest": whole}[mode]
     resized = tvf.resize(image, side, interpolation=InterpolationMode.BICUBIC, antialias=True)
-    assert torch.equal(plain_view(image, 64, "bicubic", mode), tvf.center_crop(resized, [64, 64]))
+    square = tvf.center_crop(resized, [64, 64])  # black where there is less
+    assert torch.equal(plain_view(image, 64, "bicubic", mode), square)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,19 +65,23 @@ class Prediction:
 
 
 UNSURE = 0.6
-"""Of lower probability, answers are said with a perhaps: in a trial 1 of 19 were right, and 16 of 21 of the others."""
+"""Answers of lower probability are not to be relied on: in a trial 1 of 19 was right, and of the others 16 of 21."""
 
 
-def headline(name: str, probability: float) -> str:
-    """Return an answer as it stands above all that is said of it.
+def headline(ranked: Sequence[tuple[str, float]]) -> str:
+    """Return an answer as it stands above all that is said of it: `elephant`, or `elephant, 32%, close to giraffe`.
+
+    A probability below `UNSURE` is told, and with it the second class where that has at least half as much.
 
     Args:
-        name: of the class; empty where the answer is withheld.
-        probability: of the class.
+        ranked: the best classes with their probabilities, best first; none where the answer is withheld.
     """
-    if not name:
+    if not ranked:
         return "none of these"
-    return name if probability >= UNSURE else f"perhaps {name} ({probability:.0%})"
+    (name, probability), *others = ranked[:2]
+    if probability >= UNSURE:
+        return name
+    return ", ".join([name, f"{probability:.0%}", *(f"close to {other}" for other, p in others if p >= probability / 2)])
 
 
 def read_diagnostics(text: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 from faircontext import FCL, Episode, ViewRecipe, ZeroShot
 from faircontext.explore import normalised_entropy
+from faircontext.occlusion import occlude
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, evidence_row, explain_in_words, write_explanation
 from faircontext.report.images import overlay, overlay_weights, strongest
 from helpers import read_arrays
@@ -63,12 +65,13 @@ def test_the_page_is_headed_by_the_answer_and_how_sure_it_is(
     explanation: Explanation, probability: float, tmp_path: Path
 ) -> None:
     found = explanation.adaptation.prediction
-    probabilities = torch.full_like(found.probabilities, (1 - probability) / (len(found.probabilities) - 1))
-    probabilities[found.index] = probability
+    first, second = found.ranking[:2].tolist()
+    probabilities = torch.zeros_like(found.probabilities)
+    probabilities[[first, second]] = torch.tensor([probability, 1 - probability])
     adaptation = replace(explanation.adaptation, prediction=replace(found, probabilities=probabilities))
     page = write_explanation(replace(explanation, adaptation=adaptation), tmp_path).read_text("utf-8")
-    name = explanation.episode.labels.names[found.index]
-    assert f"<h1>{f'perhaps {name} (30%)' if probability < 0.5 else name}</h1>" in page
+    name, other = (explanation.episode.labels.names[index] for index in (first, second))
+    assert f"<h1>{f'{name}, 30%, close to {other}' if probability < 0.5 else name}</h1>" in page
 
 
 def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_path: Path) -> None:
@@ -120,19 +123,34 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     assert np.array_equal(view, episode.views[int(found.exploration.selected[0])].permute(1, 2, 0))
 
 
-def test_the_pictures_are_of_the_plain_view_that_was_asked_for(
-    explanation: Explanation, make_image: Callable[..., np.ndarray], tmp_path: Path
+@pytest.mark.parametrize(
+    ("plain", "rows", "seen"),
+    [
+        ("pad", slice(24, 40), "the whole of it, made smaller, with black beside it"),
+        ("squash", slice(0, 64), "the whole of it, with its sides made equal"),
+    ],
+)
+def test_a_long_photo_and_its_evidence_stand_where_the_model_sees_them(
+    explanation: Explanation, plain: Literal["pad", "squash"], rows: slice, seen: str, tmp_path: Path
 ) -> None:
-    episode = Episode(make_image(0, 60, 120), explanation.episode.labels, ViewRecipe(count=8, plain="pad"))
-    page = write_explanation(explain(episode, METHOD), tmp_path)
-    size = episode.x.shape[-1]
-    for name in ("image", "evidence_00", "contrast", "common"):
-        pixels = np.array(Image.open(tmp_path / "pieces" / f"{name}.png")).astype(int)
-        assert pixels.shape == (size, size, 3)
-        inside, above = pixels[size // 4 : -(size // 4)], pixels[: size // 4]
-        assert inside.std() > 2 * above.std()  # the picture is in the middle half, and beside it there is none
-    assert np.array(Image.open(tmp_path / "pieces" / "image.png"))[: size // 4].max() == 0
-    assert "the model sees the whole of it, made smaller, with black beside it" in page.read_text("utf-8")
+    photo = np.zeros((100, 400, 3), np.uint8)
+    photo[:, :200], photo[:, 200:] = (200, 0, 0), (0, 0, 100)
+    square = np.zeros((64, 64, 3), np.uint8)
+    square[rows, :32], square[rows, 32:] = (200, 0, 0), (0, 0, 100)
+    episode = Episode(photo, explanation.episode.labels, ViewRecipe(count=8, plain=plain))
+    explained = explain(episode, METHOD)
+    page = write_explanation(explained, tmp_path)
+    away = np.abs(np.arange(64) - 31.5) > 4  # from the edge between the colours, which a filter makes soft
+    shown = {name: np.array(Image.open(tmp_path / "pieces" / f"{name}.png")) for name in ("image", "evidence_00")}
+    assert np.array_equal(shown["image"][:, away], square[:, away])
+    evidence, best = explained.adaptation.evidence, int(explained.adaptation.after.ranking[0])
+    error = evidence.error(64)[best].numpy()
+    drawn = overlay(square / 255.0, evidence.maps[best].numpy(), strongest(*evidence.maps.numpy()), error)
+    assert np.abs(shown["evidence_00"].astype(int) - drawn)[:, away].max() <= 1
+    # Masks hide parts of the square, and the black beside the photo has nothing to hide.
+    hidden = occlude(episode.x, torch.from_numpy(~square.any(-1))[None])
+    assert torch.equal(hidden[0], episode.x)
+    assert f"Of the picture the model sees {seen}" in page.read_text("utf-8")
 
 
 def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:

@@ -38,6 +38,6 @@ def test_answers_that_are_less_to_be_relied_on_are_counted(
 
 
 def test_each_of_several_methods_is_named() -> None:
-    summary = Summary(["zero_shot", "fcl"])
-    summary.add([answer("zero_shot", *SURE), answer("fcl", *LOW)])
-    assert [*summary.lines()][-1] == "below 0.6 or unlike zero-shot: 1 of 1 answers of fcl; see --unknown"
+    summary = Summary(["zero_shot", "tpt", "fcl"])
+    summary.add([answer("zero_shot", *SURE), answer("tpt", *UNLIKE), answer("fcl", *LOW)])
+    assert [*summary.lines()][-1] == "below 0.6 or unlike zero-shot: tpt 1 of 1, fcl 1 of 1 answers; see --unknown"

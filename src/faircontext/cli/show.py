@@ -124,7 +124,7 @@ def threshold(arguments: Sequence[str]) -> int:
         say(f"{method:14} {one}")
     points, document = choose_thresholds(run, options.score, options.coverage, options.risk, tempered)
     for method, point in points.items():
-        least = np.float32(point.threshold)  # what rows hold of a score; the file has all digits
+        least = np.float32(point.threshold)  # as scores are compared; as float64 it has more digits
         say(f"{method:14} {options.score} >= {least!s}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:
         write_whole(options.out, to_json(document) + "\n")

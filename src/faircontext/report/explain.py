@@ -312,7 +312,8 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     """Return all that is said of an explanation, as the page shows it; pictures by their names."""
     adaptation, names = explanation.adaptation, explanation.episode.labels.names
     before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
-    evidence, order = adaptation.evidence, after.ranking.tolist()
+    evidence, order, prediction = adaptation.evidence, after.ranking.tolist(), adaptation.prediction
+    best = [(names[index], float(prediction.probabilities[index])) for index in prediction.ranking[:2].tolist()]
     candidates = [
         {
             "name": names[int(adaptation.candidates[index])],
@@ -335,14 +336,14 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     ]
     return {
         **_manifest(explanation, {}),
-        "headline": headline(names[adaptation.prediction.index], adaptation.prediction.confidence),
-        "confidence": adaptation.prediction.confidence,
+        "headline": headline(best),
+        "confidence": prediction.confidence,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,
         "compared": not torch.equal(before.posterior, after.posterior),
         "common": "common" if adaptation.common is not None else None,
         "contrast": None if evidence is None else describe_map("contrast", evidence.contrast(*order[:2]).reliability),
-        "flat": is_flat(adaptation.prediction.diagnostics),
+        "flat": is_flat(prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
         "seen": explanation.episode.geometry.seen,

@@ -140,11 +140,13 @@ class Summary:
     def lines(self) -> Iterable[str]:
         """Yield the counts, the accuracies where images have a truth, and how many answers are not to be relied on."""
         yield from self._results()
-        for name in (name for name, unsure in self._unsure.items() if unsure):
-            given = self.images - self.unreadable - self._abstained[name]
-            of = "answers" if len(self.methods) == 1 else f"answers of {name}"
-            more = "" if self._abstained[name] else "; see --unknown"
-            yield f"below {UNSURE:g} or unlike zero-shot: {self._unsure[name]} of {given} {of}{more}"
+        answered, several = self.images - self.unreadable, len(self.methods) > 1
+        unsure = [
+            f"{f'{name} ' * several}{n} of {answered - self._abstained[name]}" for name, n in self._unsure.items() if n
+        ]
+        if unsure:
+            more = "" if self._abstained.total() else "; see --unknown"
+            yield f"below {UNSURE:g} or unlike zero-shot: {', '.join(unsure)} answers{more}"
 
     def _results(self) -> Iterable[str]:
         answered, fallbacks = self.images - self.unreadable, self._fallbacks

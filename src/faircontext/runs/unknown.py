@@ -88,7 +88,8 @@ class Abstention(Decision):
     def _temper(self, answer: Answer, prediction: Prediction) -> Answer:
         if (temperature := self.temperatures.get(answer.method)) is None:
             return answer
-        exact, label = temper(np.asarray(prediction.probabilities), temperature), answer.label_index
+        stored = np.asarray(prediction.probabilities, np.float32)  # what temperatures are fitted on
+        exact, label = temper(stored, temperature), answer.label_index
         return replace(
             answer,
             confidence=float(exact[prediction.index]),
@@ -104,7 +105,7 @@ class Abstention(Decision):
         diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
         answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
-        if least is None or value >= least:
+        if least is None or np.float32(value) >= np.float32(least):  # `threshold` prints the digits of these
             return answer
         reason = f"{ABSTAINED}{self.score} {value:.6g} is below {least:.6g}"
         return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
@@ -238,7 +239,8 @@ def choose_thresholds(
     points, tempered = {}, tempered or {}
     for method in (name for name in run.document["config"]["methods"] if asked and not is_analysis(name)):
         rows = labelled_rows(run, method, [run.rows])
-        values, correct = _scores(run, rows, score, tempered.get(method)), is_correct(rows)
+        scores = _scores(run, rows, score, tempered.get(method))
+        values, correct = scores.astype(np.float32), is_correct(rows)  # as `Abstention` compares them
         if coverage is not None:
             points[method] = threshold_for_coverage(values, correct, coverage)
         else:

@@ -103,9 +103,13 @@ def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> FastA
     paths = [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"]
     app.add_middleware(Guard, options=options, token=options.read_token(), metrics=metrics, paths=paths)
     if options.allow_origin:  # before all else: a browser asks without a token, and reads refusals too
-        shown, heads = (REQUEST_ID, "Retry-After"), ("Authorization", REQUEST_ID)
-        kinds = {"allow_methods": ("GET", "POST"), "allow_headers": heads, "expose_headers": shown}
-        app.add_middleware(CORSMiddleware, allow_origins=options.allow_origin, **kinds)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.allow_origin,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", REQUEST_ID),
+            expose_headers=(REQUEST_ID, "Retry-After"),
+        )
     return app
 
 

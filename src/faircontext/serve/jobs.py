@@ -73,7 +73,8 @@ class ClassifyJob(Job):
         if answered.reference is not None:
             plain = answered.reference.probabilities
             for entry, answer in zip(entries, answered.answers, strict=True):
-                entry["headline"] = headline(answer.prediction, answer.confidence or 0.0)
+                best = [(names[index], probability) for index, probability in answer.best(2)]
+                entry["headline"] = headline(best if answer.prediction else [])
                 entry["top"] = [
                     {"index": index, "name": names[index], "probability": probability, "zero_shot": float(plain[index])}
                     for index, probability in answer.best(self._top_k)

@@ -24,7 +24,7 @@ _COLUMNS: dict[str, Any] = {
 }
 """What an entry has also of an image that cannot be read; see `Answer.entry`."""
 
-_HEADLINE = "The answer as it stands above all else: with its probability and a perhaps where that is low."
+_HEADLINE = "The answer for people: where its probability is low with that, and with the class that is close to it."
 
 Entry = create_model(
     "Entry",

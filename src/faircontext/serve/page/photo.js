@@ -71,7 +71,8 @@ function show(answered, explains, name) {
 
 function showExplained(found) {
   explained = found;
-  at("answer").textContent = found.confidence < Number(at("unknown").value) ? "none of these" : found.headline;
+  const low = Math.fround(found.confidence) < Math.fround(at("unknown").value);  // as the service compares them
+  at("answer").textContent = low ? "none of these" : found.headline;
   at("words").textContent = found.in_words;
   showNotes([...found.warnings, found.fallback].filter(Boolean));
   at("bars-title").textContent = `The ${found.candidates.length} candidates, before and after`;
