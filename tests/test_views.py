@@ -112,8 +112,6 @@ def test_a_recipe_chooses_the_plain_view_or_leaves_it_to_the_model(own):
         assert torch.equal(views.augmented.plain, views.plain)
         assert views.on(Geometry(8, "bicubic", own)).plain.shape == (3, 8, 8)
         assert ("plain" in views.recipe.facts) == (plain != "own")  # records of other runs stay
-    with pytest.raises(ArgumentError, match="plain"):
-        ViewRecipe(plain="stretch")
 
 
 def test_where_there_is_no_kernel_for_8_bits_pictures_are_resized_as_floats(monkeypatch):

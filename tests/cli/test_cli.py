@@ -466,7 +466,7 @@ def test_options_that_cannot_be_read_are_an_error_of_one_line(
         ("classify", "--label", "--labels"),
         ("classify", "--label=a,b", "--labels"),
         ("explain", "--labels_fil", "--labels-file"),
-        ("evaluate", "--sed", "--seed"),
+        ("report", "--outs", "--out"),
         ("tables", "--formats", "--format"),
     ],
 )
