@@ -46,8 +46,8 @@ def classify(arguments: Sequence[str]) -> int:
 class Unsort:
     """Undo what classify --sort-into has done.
 
-    Removes each copy and link that the manifest in the folder names, and folders that are then empty. A copy stays
-    where it was changed since, or where the photo that it was copied from is gone: then the exit code is 1.
+    Removes each copy and link that sorted.jsonl in the folder lists, and folders that are then empty. A copy stays
+    where it was changed since, or where the photo that it was made from is gone: then the exit code is 1.
     """
 
     folder: Annotated[Path, tyro.conf.Positional]

@@ -130,6 +130,10 @@ class Decision:
         """What is said of it before a run, in a line; empty for the usual one."""
         return ""
 
+    def temper(self, method: str, prediction: Prediction) -> Prediction:  # noqa: ARG002
+        """Return the prediction from which a method's answer is made; `method` is what it is called in rows."""
+        return prediction
+
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with the answers that are to be written."""
         return image
