@@ -192,6 +192,16 @@ def test_undoing_leaves_what_is_not_as_it_was_made(tmp_path: Path) -> None:
     assert [row[1] for row in manifest(out)] == ["cat/b.jpg", "dog/c.jpg"]
 
 
+def test_a_photo_is_never_removed_for_its_copy(tmp_path: Path) -> None:
+    samples, out = photos(tmp_path / "in", "a.jpg", "b.jpg"), tmp_path / "out"
+    sort(out, samples, [0, 1])
+    (out / "cat" / "a.jpg").unlink()
+    (out / "cat").rmdir()
+    (out / "cat").symlink_to(tmp_path / "in")
+    assert unsort(out) == (1, 1)
+    assert {path.name for path in (tmp_path / "in").iterdir()} == {"a.jpg", "b.jpg"}
+
+
 @pytest.mark.parametrize("copy", ["../in/a.jpg", "/etc/passwd", "a/../../b", "cat/.."])
 def test_a_list_leads_nowhere_else(tmp_path: Path, copy: str) -> None:
     samples, out = photos(tmp_path / "in", "a.jpg"), tmp_path / "out"

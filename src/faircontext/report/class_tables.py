@@ -15,7 +15,7 @@ from faircontext.metrics.stats import Accuracy, Interval
 from faircontext.report import benchmarks
 from faircontext.report.benchmarks import TOP1, dataset_title, known_or_missing, marked_title
 from faircontext.report.render import Column, Table
-from faircontext.runs.decisions import UNKNOWN
+from faircontext.runs.records import UNKNOWN
 from faircontext.runs.results import Result, class_names
 
 Record = dict[str, Any]

@@ -23,7 +23,7 @@ from faircontext.names import as_file_names
 from faircontext.runs.records import Answer
 
 MANIFEST = "sorted.jsonl"
-"""The list, a line of JSON each: the photo, the copy below the folder, and its mark; see `_mark`."""
+"""The list, a line of JSON each: the photo, the copy below the folder, and its SHA-256, or where a link leads."""
 
 APART = ("none of these", "unreadable")
 """Folders of photos without an answer."""
@@ -109,8 +109,13 @@ def unsort(folder: Path) -> tuple[int, int]:
     entries = _read(folder)
     with writing(folder / MANIFEST):
         for photo, copy, mark in entries:
-            made = folder / copy
-            if (made.is_symlink() or os.path.exists(photo)) and _mark(made) == mark:  # noqa: PTH110
+            made, original = folder / copy, Path(photo)
+            if made.is_symlink():
+                is_as_made = str(made.readlink()) == mark
+            else:  # the photo itself may be what is there now, behind a link of a folder
+                is_another = made.is_file() and original.exists() and made.resolve() != original.resolve()
+                is_as_made = is_another and digest(made.read_bytes()) == mark
+            if is_as_made:
                 made.unlink()
         (folder / _PARTIAL).unlink(missing_ok=True)
         _write(folder, kept := _read(folder))
@@ -120,13 +125,6 @@ def unsort(folder: Path) -> tuple[int, int]:
         with suppress(OSError):  # something else is in it
             place.rmdir()
     return len(entries) - len(kept), len(kept)
-
-
-def _mark(path: Path) -> str:
-    """Return what tells whether a copy is as it was made: where a link leads, or the SHA-256 of a file."""
-    if path.is_symlink():
-        return str(path.readlink())
-    return digest(path.read_bytes()) if path.is_file() else ""
 
 
 def _read(folder: Path) -> list[tuple[str, str, str]]:
