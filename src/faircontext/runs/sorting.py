@@ -110,12 +110,10 @@ def unsort(folder: Path) -> tuple[int, int]:
     with writing(folder / MANIFEST):
         for photo, copy, mark in entries:
             made, original = folder / copy, Path(photo)
-            if made.is_symlink():
-                is_as_made = str(made.readlink()) == mark
-            else:  # the photo itself may be what is there now, behind a link of a folder
-                is_another = made.is_file() and original.exists() and made.resolve() != original.resolve()
-                is_as_made = is_another and digest(made.read_bytes()) == mark
-            if is_as_made:
+            # Behind a link of a folder, the photo itself may be what is there now.
+            is_copy = made.is_file() and original.exists() and made.resolve() != original.resolve()
+            found = str(made.readlink()) if made.is_symlink() else digest(made.read_bytes()) if is_copy else ""
+            if found == mark:
                 made.unlink()
         (folder / _PARTIAL).unlink(missing_ok=True)
         _write(folder, kept := _read(folder))
