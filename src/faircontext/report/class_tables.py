@@ -20,8 +20,6 @@ from faircontext.runs.results import Result, class_names
 
 Record = dict[str, Any]
 
-STYLES = ("classes", "confusion")
-
 _MOST = 100
 """Columns of a matrix that is printed."""
 
@@ -32,11 +30,11 @@ _CLASSES = (
     Column("Most often taken for", "confused_with", known_or_missing()),
     Column("Images", "confused", "{:,}".format),
 )
-_NOTES = {
-    "classes": "Percent, with Wilson's 95% interval: of accuracy and recall over the images of a class, of precision "
-    "over those that are taken for it, of F1 over both. Unreadable files are left out.",
-    "confusion": "Images by class (rows) and answer (columns). Unreadable files are left out.",
-}
+_NOTES = (
+    "Percent, with Wilson's 95% interval: of accuracy and recall over the images of a class, of precision over those "
+    "that are taken for it, of F1 over both. Unreadable files are left out.",
+    "Images by class (rows) and answer (columns). Unreadable files are left out.",
+)
 
 
 def confusion_matrix(result: Result) -> tuple[Int[np.ndarray, "classes answers"], list[str]]:
@@ -49,8 +47,8 @@ def confusion_matrix(result: Result) -> tuple[Int[np.ndarray, "classes answers"]
     return matrix, names
 
 
-def records_of(result: Result, style: str) -> Iterator[Record]:
-    """Yield a record for each class, for one of `STYLES`; shares are proportions, with Wilson's interval.
+def class_records(result: Result) -> Iterator[Record]:
+    """Yield a record for each class; shares are proportions, with Wilson's interval.
 
     F1 is `2 J / (1 + J)`, where J is the share of correct ones among the images that are of the class or are taken for
     it: it rises with J, so that the ends of the interval of J are those of F1.
@@ -59,7 +57,9 @@ def records_of(result: Result, style: str) -> Iterator[Record]:
     for index, row in enumerate(matrix):
         n, answered, right = int(row.sum()), int(matrix[:, index].sum()), int(row[index])
         others, jaccard = np.where(np.arange(len(row)) == index, 0, row), _share(right, n + answered - right)
-        shares = {
+        yield {
+            "class": names[index],
+            "n": n,
             "accuracy": _share(int(result.correct[result.labels == index].sum()), n),
             "precision": _share(right, answered),
             "recall": _share(right, n),
@@ -67,23 +67,36 @@ def records_of(result: Result, style: str) -> Iterator[Record]:
             "confused_with": names[others.argmax()] if others.any() else None,
             "confused": int(others.max()),
         }
-        counts = {f"as {name}": int(count) for name, count in zip(names, row, strict=True)}
-        yield {"class": names[index], "n": n} | (shares if style == "classes" else counts)
 
 
 def _share(correct: int, n: int) -> Interval:
     return Accuracy(correct, n).estimate if n else benchmarks.UNKNOWN
 
 
+def cell_records(result: Result) -> Iterator[Record]:
+    """Yield a record for each class and answer that some image has: of many classes, few pairs occur."""
+    matrix, names = confusion_matrix(result)
+    for index, answer in np.argwhere(matrix).tolist():
+        yield {"class": names[index], "answer": names[answer], "n": int(matrix[index, answer])}
+
+
+RECORDS = {"classes": class_records, "confusion": cell_records}
+"""By style of a table: what CSV files have of a result."""
+
+
 def table_of(result: Result, style: str, subtitle: str) -> Table:
-    """Return a table of these records; the subtitle says what the model is.
+    """Return a table of one of these styles, the matrix as such; the subtitle says what the model is.
 
     Raises:
         ArgumentError: a matrix has too many columns to be printed.
     """
-    title = f"{marked_title([result], result.method)} on {dataset_title(result.dataset)}, {subtitle}"
-    named = [Column(name, f"as {name}", "{:,}".format) for name in confusion_matrix(result)[1]]
-    if style == "confusion" and len(named) > _MOST:
+    of = f"{marked_title([result], result.method)} on {dataset_title(result.dataset)}, {subtitle}"
+    if style == "classes":
+        return Table.of(f"Classes: {of}", _CLASSES, class_records(result), _NOTES[:1])
+    matrix, names = confusion_matrix(result)
+    if len(names) > _MOST:
         raise ArgumentError(f"{result.run.folder}: too many classes for a printed matrix; give --format csv")
-    columns = _CLASSES if style == "classes" else (*_CLASSES[:2], *named)
-    return Table.of(f"{style.capitalize()}: {title}", columns, records_of(result, style), (_NOTES[style],))
+    counts = (dict(zip(map(str, range(len(row))), row.tolist(), strict=True)) for row in matrix)
+    rows = ({"class": name, "n": sum(row.values()), **row} for name, row in zip(names, counts, strict=False))
+    columns = (*_CLASSES[:2], *(Column(name, str(index), "{:,}".format) for index, name in enumerate(names)))
+    return Table.of(f"Confusion: {of}", columns, rows, _NOTES[1:])

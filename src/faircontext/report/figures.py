@@ -29,7 +29,7 @@ from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
-from faircontext.report.class_tables import confusion_matrix, records_of
+from faircontext.report.class_tables import cell_records, confusion_matrix
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns
@@ -266,9 +266,7 @@ def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
     style.grid_of(axes, len(results), columns)
     figure.supxlabel("answer", fontsize=7.5)
     figure.supylabel("class", fontsize=7.5)
-    rows = (
-        {"dataset": one.dataset, "method": one.method, **row} for one in results for row in records_of(one, "confusion")
-    )
+    rows = ({"dataset": one.dataset, "method": one.method, **row} for one in results for row in cell_records(one))
     return FigureResult(figure, [*rows])
 
 

@@ -1054,7 +1054,7 @@ def _records_by_class(groups: Sequence[TableGroup], style: str) -> list[Record]:
     return [
         _shared(group, groups) | {"dataset": result.dataset, "method": result.method} | record
         for group, result in _labelled(groups)
-        for record in class_tables.records_of(result, style)
+        for record in class_tables.RECORDS[style](result)
     ]
 
 
@@ -1200,7 +1200,7 @@ def write_tables(
         if layout == "csv":
             if style == "shift":
                 records = perturbation_records(by_benchmark)
-            elif style in class_tables.STYLES:
+            elif style in class_tables.RECORDS:
                 records = _records_by_class(by_benchmark, style)
             else:
                 records = _records(groups, style, metric, compared)
@@ -1209,7 +1209,7 @@ def write_tables(
             return to_csv(records)
         if style == "shift":
             tables += perturbation_tables(by_benchmark)
-        elif style in class_tables.STYLES:
+        elif style in class_tables.RECORDS:
             tables += (class_tables.table_of(one, style, group.title) for group, one in _labelled(by_benchmark))
         else:
             tables += _tables(groups, style, metric, compared, warn)
