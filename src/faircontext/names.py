@@ -83,39 +83,23 @@ def natural(path: Path) -> tuple[int, str]:
     return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
 
 
-_NOT_IN_FILES = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
-_DEVICES = re.compile(
-    r"(con|prn|aux|nul|com[0-9\u00b9\u00b2\u00b3]|lpt[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE
-)
-_LONGEST = (100, 30)
-"""Bytes of a file's name before and after its last point: the rest of 255 is for numbers and for paths on Windows."""
+_DEVICE = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
 
 
-def as_file_name(name: str) -> str:
-    """Return a name that a file or folder can have on every system, close to the one given.
+def as_file_names(names: Iterable[str]) -> list[str]:
+    """Return, for each name, one that a file or folder can have on every system, close to it.
 
-    Signs that paths are made of become underscores, points and blanks at the ends are left out, and what is too long is
-    cut. Several names may become one, see `as_folder_names`.
+    Signs that paths are made of become underscores, points and blanks at the ends are left out, and what is longer than
+    200 bytes is cut. No two that differ in case or composition alone are returned: some systems take them for one.
     """
-    path = Path(_NOT_IN_FILES.sub("_", name))
-    parts = zip((path.stem, path.suffix), _LONGEST, strict=True)
-    whole = (part.encode(errors="surrogatepass")[:most].decode(errors="ignore") for part, most in parts)
-    usable = "".join(whole).strip(". ")
-    return f"_{usable}" if not usable or _DEVICES.fullmatch(usable) else usable
-
-
-def as_folder_names(names: Iterable[str]) -> list[str]:
-    """Return a folder name for each name, see `as_file_name`; names after the first that would be one have a number.
-
-    Case and composition tell no folders apart, as on some systems.
-    """
-    taken, folders = set[str](), list[str]()
+    usable: dict[str, str] = {}
     for name in names:
-        usable = as_file_name(name)
-        numbered = chain([usable], (f"{usable} ({number})" for number in count(2)))
-        folders.append(next(word for word in numbered if compose(word).casefold() not in taken))
-        taken.add(compose(folders[-1]).casefold())
-    return folders
+        clean = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", name).encode(errors="ignore")[:200].decode(errors="ignore")
+        clean = clean.strip(". ")
+        clean = f"_{clean}" if not clean or _DEVICE.match(clean) else clean
+        numbered = chain([clean], (f"{clean} ({number})" for number in count(2)))
+        usable |= [next((key, word) for word in numbered if (key := compose(word).casefold()) not in usable)]
+    return [*usable.values()]
 
 
 class ClassIndex:

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,12 +59,10 @@ def test_a_stored_run_that_goes_on_sorts_the_rest(classify: Run, command: Run, t
     ("words", "message"),
     [
         (("--sort-by", "link"), "--sort-by link is of --sort-into; name its folder, or leave it out"),
-        (
-            ("--sort-into", "OUT", "--method", "zero_shot,fcl"),
-            "--sort-into is not possible with --method zero_shot,fcl",
-        ),
-        (("--sort-into", "OUT", "--multi-label"), "--sort-into is not possible with --multi-label"),
-        (("--sort-into", "OUT", "--out", "RUN", "--shard", "0/2"), "--sort-into is not possible with --shard"),
+        (("--sort-into", "OUT", "--method", "zero_shot,fcl"), "--sort-into takes one answer an image: one --method"),
+        (("--sort-into", "OUT", "--method", "all"), "--sort-into takes one answer an image"),
+        (("--sort-into", "OUT", "--multi-label"), "--sort-into takes one answer an image"),
+        (("--sort-into", "OUT", "--out", "RUN", "--shard", "0/2"), "--sort-into takes one answer an image"),
         (("--sort-into", "IN/sorted"), "whose images are answered; name another folder"),
     ],
 )
@@ -85,7 +84,21 @@ def test_a_place_that_is_taken_by_a_file_loses_no_answer(classify: Run, tmp_path
     code, out, err = classify("--csv", tmp_path / "a.csv", "--sort-into", tmp_path / "sorted")
     assert code == 2
     assert "cannot be written: file exists" in err
-    assert "1 answered" in out
+    assert ": nothing; undo with: " in out
     assert len((tmp_path / "a.csv").read_text().splitlines()) == 2
     shutil.rmtree(tmp_path / "sorted")
     assert classify("--csv", tmp_path / "a.csv", "--sort-into", tmp_path / "sorted")[0] == 1
+
+
+def test_pictures_in_archives_are_refused_before_anything_is_made(
+    command: Run, picture_set: Path, tmp_path: Path
+) -> None:
+    photo = next(path for path in (picture_set / "images").iterdir() if path.suffix == ".png")
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        tar.add(photo, "deep/0.png")
+    words = ("classify", tmp_path / "s.tar", "--labels", "a,b", "--method", "zero_shot", "--sort-into")
+    code, _, err = command(*words, tmp_path / "sorted")
+    assert code == 2
+    refused = "--sort-into is of image files, and {}/s.tar/deep/0.png is none; unpack it, or leave --sort-into out\n"
+    assert err == f"faircontext: {refused.format(tmp_path)}"
+    assert not (tmp_path / "sorted").exists()

@@ -46,7 +46,7 @@ def classify(arguments: Sequence[str]) -> int:
 class Unsort:
     """Undo classify --sort-into.
 
-    Removes the copies and links listed in the manifest of the folder, and folders that are then empty. A copy is kept
+    Removes the copies and links listed in sorted.jsonl of the folder, and folders that are then empty. A copy is kept
     if it was changed, or if its source is gone; then the exit code is 1.
     """
 

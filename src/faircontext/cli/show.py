@@ -99,7 +99,6 @@ def threshold(arguments: Sequence[str]) -> int:
     from faircontext.files import check_outputs, to_json, write_whole
     from faircontext.runs.label_results import choose_label_threshold, is_multi_label
     from faircontext.runs.store import load_only_run
-    from faircontext.runs.temperature import fit_temperatures
     from faircontext.runs.unknown import choose_thresholds
 
     if options.out is not None:
@@ -119,10 +118,10 @@ def threshold(arguments: Sequence[str]) -> int:
         metrics = choose_label_threshold(run, options.precision)
         say(f"--threshold {metrics.threshold!r}: {metrics}; it was chosen on these images")
         return 0
-    tempered = fit_temperatures(run) if options.temperature else {}
-    for method, one in tempered.items():
-        say(f"{method:14} {one}")
-    points, document = choose_thresholds(run, options.score, options.coverage, options.risk, tempered)
+    points, document = choose_thresholds(run, options.score, options.coverage, options.risk, options.temperature)
+    for method, (n, *measured) in ((name, one.items()) for name, one in document.get("calibration", {}).items()):
+        shown = ", ".join("{} {value:.3f} [{low:.3f}, {high:.3f}]".format(name, **ends) for name, ends in measured)
+        say(f"{method:14} temperature {document['temperatures'][method]:.4g}; on {n[1]} other images: {shown}")
     for method, point in points.items():
         least = np.float32(point.threshold)  # as scores are compared; as float64 it has more digits
         say(f"{method:14} {options.score} >= {least!s}: answers {point.coverage}; wrong {point.risk}")

@@ -44,14 +44,15 @@ from .scores import (
     brier_score as brier_score,
     brier_scores as brier_scores,
     compare_sets as compare_sets,
-    confusion_matrix as confusion_matrix,
     expected_calibration_error as expected_calibration_error,
+    fit_temperature as fit_temperature,
     log_losses as log_losses,
     mean_per_class as mean_per_class,
     negative_log_likelihood as negative_log_likelihood,
     per_class_accuracy as per_class_accuracy,
     reconstruction_bound as reconstruction_bound,
     reliability as reliability,
+    temper as temper,
 )
 from .selective import (
     OperatingPoint as OperatingPoint,
@@ -71,9 +72,4 @@ from .stats import (
     holm as holm,
     mcnemar_exact as mcnemar_exact,
     wilson_interval as wilson_interval,
-)
-from .temperature import (
-    calibration_error_interval as calibration_error_interval,
-    fit_temperature as fit_temperature,
-    temper as temper,
 )

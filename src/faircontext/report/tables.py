@@ -1042,35 +1042,20 @@ def perturbation_records(groups: Sequence[TableGroup]) -> list[Record]:
     return records
 
 
-def _by_result(
-    table: Callable[[Result, str], Table], records: Callable[[Result], Iterable[Record]]
-) -> tuple[Callable[[Sequence[TableGroup]], list[Table]], Callable[[Sequence[TableGroup]], list[Record]]]:
-    """Return what makes the tables and the records of groups where each result has a table of its own."""
-
-    def results_of(groups: Sequence[TableGroup]) -> list[tuple[TableGroup, Result]]:
-        if not (found := [(group, result) for group in groups for result in _held(group) if result.n]):
-            raise MissingError(f"{_folders([run for group in groups for run in group.runs])}: no answer has a label")
-        return found
-
-    def tables_of(groups: Sequence[TableGroup]) -> list[Table]:
-        return [table(result, group.title) for group, result in results_of(groups)]
-
-    def records_of(groups: Sequence[TableGroup]) -> list[Record]:
-        heads = (
-            (_shared(group, groups) | {"dataset": result.dataset, "method": result.method}, result)
-            for group, result in results_of(groups)
-        )
-        return [flat(head | record) for head, result in heads for record in records(result)]
-
-    return tables_of, records_of
+def _labelled(groups: Sequence[TableGroup]) -> list[tuple[TableGroup, Result]]:
+    """Return the results of groups that have labelled images, each with its group."""
+    if not (found := [(group, result) for group in groups for result in _held(group) if result.n]):
+        raise MissingError(f"{_folders([run for group in groups for run in group.runs])}: no answer has a label")
+    return found
 
 
-_BY_BENCHMARK = {
-    "shift": (perturbation_tables, perturbation_records),
-    "classes": _by_result(class_tables.class_table, class_tables.class_records),
-    "confusion": _by_result(class_tables.confusion_table, class_tables.confusion_records),
-}
-"""Styles besides `paper` and `long`: what makes tables of groups, and records."""
+def _records_by_class(groups: Sequence[TableGroup], style: str) -> list[Record]:
+    """Return the records of styles `classes` and `confusion`."""
+    return [
+        _shared(group, groups) | {"dataset": result.dataset, "method": result.method} | record
+        for group, result in _labelled(groups)
+        for record in class_tables.RECORDS[style](result)
+    ]
 
 
 def _label_record(result: LabelResult) -> Record:
@@ -1212,13 +1197,22 @@ def write_tables(
     if others or not several:
         groups = group_runs(others)
         by_benchmark = _by_benchmark(groups, others, warn)
-        tables_of, records_of = _BY_BENCHMARK.get(style, (None, None))
         if layout == "csv":
-            records = records_of(by_benchmark) if records_of else _records(groups, style, metric, compared)
+            if style == "shift":
+                records = perturbation_records(by_benchmark)
+            elif style in class_tables.RECORDS:
+                records = _records_by_class(by_benchmark, style)
+            else:
+                records = _records(groups, style, metric, compared)
             if not records:
                 raise ArgumentError(f"{_folders(others)}: no image has been answered yet")
             return to_csv(records)
-        tables += tables_of(by_benchmark) if tables_of else _tables(groups, style, metric, compared, warn)
+        if style == "shift":
+            tables += perturbation_tables(by_benchmark)
+        elif style in class_tables.RECORDS:
+            tables += (class_tables.table_of(one, style, group.title) for group, one in _labelled(by_benchmark))
+        else:
+            tables += _tables(groups, style, metric, compared, warn)
     write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
     return "\n".join(map(write, tables))
 

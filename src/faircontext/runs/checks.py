@@ -96,7 +96,6 @@ class _ConfigEntries(Entries):
     templates: list[str] = []
     views: _ViewEntries = _ViewEntries()
     unknown: _UnknownEntries = _UnknownEntries()
-    stored: list[str] = []
     methods: Annotated[dict[str, _Anything], Field(min_length=1)]
     versions: _Anything = {}
 

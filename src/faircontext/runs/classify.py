@@ -25,7 +25,6 @@ from faircontext.runs.outputs import Outputs, manifest_path, write_classifier
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer, answers_of, row_name, split_methods
 from faircontext.runs.run import Lines, describe_executor, executor_of, run, run_stored
-from faircontext.runs.sorting import check_sortable
 from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 from faircontext.sources import Remote
@@ -55,8 +54,9 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     for name, folder in (("--out", options.out), ("--sort-into", options.sort_into)):
         if folder is not None:
             _check_out(name, folder, inputs)
-    if options.sort_into is not None:
-        check_sortable(collected.images, options.sort_by == "link")
+    no_file = (one.path for one in collected.images if not isinstance(one.path, Path))
+    if options.sort_into is not None and (other := next(no_file, None)):
+        raise ArgumentError(f"--sort-into is of image files, and {other} is none; unpack it, or leave --sort-into out")
     model = load(options)
     plan = plan_of(options, _dataset(options, names, inputs, collected), model)
     _check_files(options, collected)
@@ -101,7 +101,7 @@ def _answer(
     predictor, counts, unreadable = plan.predictor, plan.count([*plan.predictor.methods]), None
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
-        outputs = Outputs(options, predictor, plan.dataset.samples, stack)
+        outputs = Outputs(options, plan, stack)
         if options.classifier:
             write_classifier(options.classifier, predictor.labels)
         _print_run(options, predictor, len(plan.positions))
@@ -109,7 +109,7 @@ def _answer(
             warn(warning)
         try:
             with Lines(predictor, len(plan.positions)) as lines:
-                unreadable = run(plan, executor[0], [outputs, counts, lines, *outputs.sorting], strict=options.strict)
+                unreadable = run(plan, executor[0], [outputs, counts, lines], strict=options.strict)
         finally:
             _say_stopped(unreadable)
             outputs.finish(options, counts, warn)
@@ -172,18 +172,15 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Su
     run = Run(folder, {"config": plan.config})
     everything, methods = [*plan.predictor.methods], plan.predictor.methods
     labels = everything if options.method == "all" else [*map(row_name, split_methods(options.method))]
-    predictor = replace(plan.predictor, methods={label: methods[label] for label in labels})
+    plan = replace(plan, predictor=replace(plan.predictor, methods={label: methods[label] for label in labels}))
     counts = plan.count(labels)
     with ExitStack() as stack:
-        outputs = Outputs(options, predictor, plan.dataset.samples, stack)
+        outputs = Outputs(options, plan, stack)
         for rows in run.tables():
             counts.add_rows(rows)
             for answers in answers_of(rows, labels) if outputs else ():
                 outputs.add(answers)
         outputs.finish(options, counts, warn)
-        for sorter in outputs.sorting:  # last, as it may fail where nothing else does
-            for answers in chain.from_iterable(answers_of(rows, labels) for rows in run.tables()):
-                sorter.add(answers)
     return counts
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jaxtyping import Float
 
 from faircontext.errors import ArgumentError
-from faircontext.runs.records import Answer
+from faircontext.runs.records import UNKNOWN, Answer
 from faircontext.runs.results import describe_results
 from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from faircontext.labels import LabelSpace
 else:
     Tensor = Any  # a run is read without torch
-
-UNKNOWN = "(unknown)"
-"""What is shown to a person in place of a class's name."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +126,10 @@ class Decision:
     def summary(self) -> str:
         """What is said of it before a run, in a line; empty for the usual one."""
         return ""
+
+    def temper(self, method: str, prediction: Prediction) -> Prediction:  # noqa: ARG002
+        """Return the prediction from which a method's answer is made; `method` is what it is called in rows."""
+        return prediction
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with the answers that are to be written."""

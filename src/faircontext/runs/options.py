@@ -169,23 +169,17 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
         self.perturbation  # noqa: B018 (one, or it is an error)
         if self.out is None and (names := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{names[0]} is of a stored run; give its folder with --out")
-        self._check_sorting()
+        several = self.several or self.shard is not None or len(split_methods(self.method)) > 1 or self.method == "all"
+        if self.sort_into is not None and several:
+            raise ArgumentError("--sort-into takes one answer an image: one --method, no --multi-label and no --shard")
+        if self.sort_into is None and self.sort_by != "copy":
+            raise ArgumentError(f"--sort-by {self.sort_by} is of --sort-into; name its folder, or leave it out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
         for name, allowed in suffixes.items():
             path = getattr(self, name)
             if path is not None and path.suffix.lower() not in allowed:
                 raise ArgumentError(f"--{name} {path}: must end in {' or '.join(allowed)}")
         super().check()
-
-    def _check_sorting(self) -> None:
-        if self.sort_into is None and self.sort_by != "copy":
-            raise ArgumentError(f"--sort-by {self.sort_by} is of --sort-into; name its folder, or leave it out")
-        several = self.method == "all" or len(split_methods(self.method)) > 1
-        others = {"multi-label": self.several, "shard": self.shard is not None, f"method {self.method}": several}
-        if self.sort_into is not None and (names := [name for name, given in others.items() if given]):
-            raise ArgumentError(
-                f"--sort-into is not possible with --{names[0]}: it takes a run that has one answer for each image"
-            )
 
     def check_one_stream(self) -> None:
         """Check that `classify` was asked for a stream if, and only if, a method has a memory.

@@ -22,7 +22,6 @@ from jaxtyping import Float
 from numpy.lib import format as npy
 
 from faircontext import __version__
-from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import replacing, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
@@ -31,6 +30,7 @@ from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.plan import Plan
 from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
 from faircontext.runs.sorting import Sorter
 from faircontext.runs.summary import Summary
@@ -49,26 +49,15 @@ EMBEDDINGS = ("path", "label", "embedding")
 
 
 class Outputs:
-    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were.
+    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
 
-    Attributes:
-        sorting: what sorts photos, if that is asked for: a sink of its own, whose turn comes after all others.
-
-    Args:
-        options: what is asked for.
-        predictor: what answers.
-        samples: all images of the run, by position.
-        stack: closes what is opened.
-    """
-
-    def __init__(
-        self, options: ClassifyOptions, predictor: Predictor, samples: Sequence[Sample], stack: ExitStack
-    ) -> None:
-        perturbation, self._predictor, self._spool = options.perturbation, predictor, None
+    def __init__(self, options: ClassifyOptions, plan: Plan, stack: ExitStack) -> None:
+        perturbation, predictor, self._spool = options.perturbation, plan.predictor, None
+        self._predictor = predictor
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter | Sorter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
@@ -82,21 +71,20 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
-        self.sorting: list[Sorter] = []
-        if options.sort_into:
-            self.sorting.append(Sorter(options.sort_into, samples, names, options.sort_by == "link"))
-            stack.enter_context(self.sorting[0])
+        if folder := options.sort_into:
+            sorter = Sorter(folder, plan.dataset.samples, names, options.sort_by == "link")
+            self._files.append(stack.enter_context(sorter))
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Take the answers for an image."""
-        for file in self._files:
-            file.add(answers)
         if self._spool:
             names, decision = self._predictor.labels.names, self._predictor.decision
             self._spool.add([decision.entry(answer, names) for answer in answers])
+        for file in self._files:
+            file.add(answers)
 
     def finish(self, options: ClassifyOptions, counts: Summary, warn: Say) -> None:
         """Say what was counted, and write what is written at the end."""

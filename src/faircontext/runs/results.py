@@ -3,6 +3,7 @@
 Reading needs no model. Classes are known by index, never by name: ImageNet has two classes called "missile".
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import counted
-from faircontext.metrics.scores import NO_PREDICTION, Comparison, expected_calibration_error
+from faircontext.metrics.scores import Comparison, expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
@@ -80,16 +81,6 @@ class Result:
     def seen(self) -> int:
         """How many images have been answered or unreadable, those without a label included."""
         return self.n + self.unreadable + self.unlabelled
-
-    @property
-    def given(self) -> Int[np.ndarray, " images"]:
-        """Predictions that were given: `NO_PREDICTION` for those that are withheld."""
-        return self.index if self.withheld is None else np.where(self.withheld, NO_PREDICTION, self.index)
-
-    @property
-    def names(self) -> list[str]:
-        """Of all classes; their numbers where the run does not name them."""
-        return [*self.config.get("names", ())] or [f"class {n}" for n in range(self.config["dataset"]["classes"])]
 
     @property
     def dataset(self) -> str:
@@ -159,6 +150,19 @@ class Result:
         """Return whether two results are of the same images, so that they can be compared."""
         same_set = self.config["dataset"].get("hash") == other.config["dataset"].get("hash")
         return same_set and np.array_equal(self.positions, other.positions)
+
+
+def class_names(run: Run) -> list[str]:
+    """Return what a run's classes are called; where two have one name, the index tells them apart."""
+    classes, names = run.document["config"]["dataset"]["classes"], run.document["config"].get("names", ())
+    known = dict(enumerate(names))
+    if not names:  # a run without them still has those that occur
+        for column, title in (("label_index", "label"), ("zero_shot_index", "zero_shot"), ("index", "prediction")):
+            pairs = zip(run.rows[column].to_pylist(), run.rows[title].to_pylist(), strict=True)
+            known |= {index: name for index, name in pairs if index is not None}
+    counts = Counter(known.values())
+    titles = {index: name if counts[name] == 1 else f"{name} (class {index})" for index, name in known.items()}
+    return [titles.get(index, f"class {index}") for index in range(classes)]
 
 
 def has_analyses(run: Run) -> bool:

@@ -4,7 +4,7 @@ Scores, of which more is more certain, are the probability of the prediction, th
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Float
 from pydantic import Field
 
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
+from faircontext.metrics.bootstrap import bootstrap_mean
+from faircontext.metrics.scores import TEMPERATURES, calibration_error_interval, fit_temperature, log_losses, temper
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
-from faircontext.metrics.temperature import LEAST, MOST, temper
 from faircontext.runs.checks import Entries, read_entries
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
 from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
-from faircontext.runs.temperature import Tempered, labelled_rows
 from faircontext.types import Prediction, read_diagnostics
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Abstention(Decision):
         score: one of `SCORES`.
         thresholds: by what methods are called in rows; without one, scores are recorded and no method abstains.
         scale: the backbone's own, for the energy.
-        temperatures: by what methods are called in rows; their probabilities are tempered before anything else.
+        temperatures: by what methods are called in rows; without one, probabilities stay.
     """
 
     score: str
@@ -64,6 +66,14 @@ class Abstention(Decision):
     def facts(self) -> Mapping[str, Any]:
         """What the JSON document says of it."""
         return {"unknown": {**self.config["unknown"], "scale": self.scale}}
+
+    def temper(self, method: str, prediction: Prediction) -> Prediction:
+        """Return a prediction with the method's temperature."""
+        if (temperature := self.temperatures.get(method)) is None:
+            return prediction
+        stored = prediction.probabilities.numpy().astype(np.float32)  # what temperatures are fitted on
+        exact = temper(stored, temperature)
+        return replace(prediction, probabilities=prediction.probabilities.new_tensor(exact))
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with scores among the diagnostics of its answers, and without predictions of low score."""
@@ -85,23 +95,8 @@ class Abstention(Decision):
         energy = float((self.scale * cosines.double()).logsumexp(-1))
         return {"probability": prediction.confidence, "cosine": float(cosines.max()), "energy": energy}
 
-    def _temper(self, answer: Answer, prediction: Prediction) -> Answer:
-        if (temperature := self.temperatures.get(answer.method)) is None:
-            return answer
-        stored = np.asarray(prediction.probabilities, np.float32)  # what temperatures are fitted on
-        exact, label = temper(stored, temperature), answer.label_index
-        return replace(
-            answer,
-            confidence=float(exact[prediction.index]),
-            top5_probabilities=tuple(exact[[*answer.top5]].tolist()),
-            label_probability=None if label is None else float(exact[label]),
-            probability_norm=float((exact**2).sum()),
-            probabilities=None if answer.probabilities is None else exact.astype(np.float32),
-        )
-
     def _judge(self, answer: Answer, prediction: Prediction, reference: Prediction) -> Answer:
-        scores, answer = self.scores_of(prediction, reference), self._temper(answer, prediction)
-        scores["probability"] = prediction.confidence if answer.confidence is None else answer.confidence
+        scores = self.scores_of(prediction, reference)
         diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
         answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
@@ -122,14 +117,16 @@ class ThresholdFile(Entries):
 
     Attributes:
         score: one of `SCORES`.
-        thresholds: by what methods are called in rows; none where temperatures alone were asked for.
+        thresholds: by what methods are called in rows.
         temperatures: the same.
         run: what they are of.
     """
 
     score: Literal["probability", "cosine", "energy"]
     thresholds: dict[str, float]
-    temperatures: dict[str, Annotated[float, Field(ge=LEAST, le=MOST)]] = Field(default_factory=dict)
+    temperatures: dict[str, Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]] = Field(
+        default_factory=dict
+    )
     run: _RunOfThresholds
 
 
@@ -190,10 +187,10 @@ class UnknownOptions(DecisionOptions):
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
         known = file.thresholds or file.temperatures
         if missing := [name for name in methods if name not in known]:
-            what = "threshold" if file.thresholds else "temperature"
+            what = "temperature" if file.temperatures else "threshold"
             raise ArgumentError(f"{value}: has no {what} of {and_more(missing)}; it has those of {and_more([*known])}")
-        tables = (file.thresholds, file.temperatures)
-        thresholds, temperatures = ({name: of[name] for name in methods if name in of} for of in tables)
+        chosen = (file.thresholds, file.temperatures)
+        thresholds, temperatures = ({name: of[name] for name in methods if name in of} for of in chosen)
         return Abstention(file.score, thresholds, scale, temperatures)
 
     def _parse(self) -> tuple[str, float | Path | None]:
@@ -218,7 +215,7 @@ class UnknownOptions(DecisionOptions):
 
 
 def choose_thresholds(
-    run: Run, score: str, coverage: float | None, risk: float | None, tempered: Mapping[str, Tempered] | None = None
+    run: Run, score: str, coverage: float | None, risk: float | None, temperature: bool = False
 ) -> tuple[dict[str, OperatingPoint], dict[str, Any]]:
     """Choose a threshold for each method of a labelled run, and return them with the file that `--unknown` reads.
 
@@ -227,50 +224,79 @@ def choose_thresholds(
         score: one of `SCORES`.
         coverage: least share of the images that is answered; None where `risk` is given.
         risk: largest share of wrong predictions among the answered; None where `coverage` is given.
-        tempered: what temperatures do to methods, which the file then has; with them, thresholds may be left out.
+        temperature: whether the file also has temperatures, see `_fit`; then both may be None.
 
     Raises:
         ArgumentError: not exactly one of the two is given, the run has no labels or lacks the score, or no threshold
             has so little risk.
     """
     asked = {name: share for name, share in (("coverage", coverage), ("risk", risk)) if share is not None}
-    if len(asked) > 1 or not (asked or tempered):
+    if len(asked) > 1 or not (asked or temperature):
         raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
-    points, tempered = {}, tempered or {}
-    for method in (name for name in run.document["config"]["methods"] if asked and not is_analysis(name)):
-        rows = labelled_rows(run, method, [run.rows])
-        scores = _scores(run, rows, score, tempered.get(method))
-        values, correct = scores.astype(np.float32), is_correct(rows)  # as `Abstention` compares them
+    if run.document["config"].get("unknown", {}).get("temperatures"):
+        raise ArgumentError(f"{run.folder}: was made with temperatures; choose them, and thresholds, on a run without")
+    points, temperatures, calibration = dict[str, OperatingPoint](), dict[str, float](), dict[str, Any]()
+    for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
+        rows = _labelled_rows(run, method, run.tables() if temperature else [run.rows])
+        confidence, correct = to_numpy(rows["confidence"]), is_correct(rows)
+        if temperature:
+            temperatures[method], calibration[method], confidence = _fit(run, rows)
+        scores = confidence if score == SCORES[0] or not asked else _scores(run, rows, score)
+        values = scores.astype(np.float32)  # as `Abstention` compares them
         if coverage is not None:
             points[method] = threshold_for_coverage(values, correct, coverage)
-        else:
-            points[method] = threshold_for_risk(values, correct, risk or 0.0)
-    return points, _document(run, score, points, asked, tempered)
+        elif risk is not None:
+            points[method] = threshold_for_risk(values, correct, risk)
+    document = _document(run, score, points, asked)
+    return points, document | ({"temperatures": temperatures, "calibration": calibration} if temperature else {})
 
 
-def _scores(run: Run, rows: pa.Table, score: str, tempered: Tempered | None) -> np.ndarray:
-    if score == SCORES[0]:
-        return to_numpy(rows["confidence"]).astype(np.float64) if tempered is None else tempered.confidence
+def _labelled_rows(run: Run, method: str, tables: Iterable[pa.Table]) -> pa.Table:
+    wanted = (pc.field("method") == method) & (pc.field("error") == "") & pc.field("label_index").is_valid()
+    rows = [table.filter(wanted) for table in tables]
+    if not any(map(len, rows)):
+        raise ArgumentError(
+            f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
+        )
+    return pa.concat_tables(rows)
+
+
+def _fit(run: Run, rows: pa.Table) -> tuple[float, dict[str, Any], Float[np.ndarray, " images"]]:
+    """Fit a temperature on half of the images, which the run's seed draws.
+
+    Returns:
+        The temperature, the calibration of the other half before and after, and the confidence of all images after.
+    """
+    config, n, correct = run.document["config"], len(rows), is_correct(rows)
+    flat = np.asarray(pc.list_flatten(rows["probabilities"])) if "probabilities" in rows.column_names else np.empty(0)
+    if len(flat) != n * config["dataset"]["classes"]:
+        what = "has no probabilities of every class; make the run with faircontext classify --out RUN --scores FILE"
+        raise ArgumentError(f"{run.folder}: {what}")
+    before, labels, index = flat.reshape(n, -1), to_numpy(rows["label_index"]), to_numpy(rows["index"])
+    fitted, rest = np.split(np.random.default_rng(config["seed"]).permutation(n), [n // 2])
+    temperature, calibration = fit_temperature(before[fitted], labels[fitted]), dict[str, Any](n=len(rest))
+    after = temper(before, temperature).astype(np.float32)
+    for when, values in (("before", before), ("after", after)):
+        error = calibration_error_interval(values[rest, index[rest]], correct[rest])
+        calibration[f"NLL {when}"] = vars(bootstrap_mean(log_losses(values[rest, labels[rest]])))
+        calibration[f"ECE {when}"] = vars(error)
+    return temperature, calibration, after[np.arange(n), index]
+
+
+def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
     values = [read_diagnostics(text).get(score) for text in rows["diagnostics"].to_pylist()]
     if any(value is None for value in values):
         raise ArgumentError(f"{run.folder}: has no {score} of its predictions; make the run with --unknown {score}")
     return np.array(values, np.float64)
 
 
-def _document(
-    run: Run,
-    score: str,
-    points: Mapping[str, OperatingPoint],
-    asked: Mapping[str, float],
-    tempered: Mapping[str, Tempered],
-) -> dict[str, Any]:
+def _document(run: Run, score: str, points: Mapping[str, OperatingPoint], asked: Mapping[str, float]) -> dict[str, Any]:
     config = run.document["config"]
     dataset, backbone = config["dataset"], config["backbone"]
     return {
         "schema_version": SCHEMA_VERSION,
         "score": score,
         "thresholds": {name: point.threshold for name, point in points.items()},
-        **({"temperatures": {name: one.temperature for name, one in tempered.items()}} if tempered else {}),
         "asked": dict(asked),
         "run": {
             "dataset": dataset["name"],
@@ -284,13 +310,7 @@ def _document(
             name: {"coverage": _measured(point.coverage), "risk": _measured(point.risk)}
             for name, point in points.items()
         },
-        **({"calibration": {name: _calibration(one) for name, one in tempered.items()}} if tempered else {}),
     }
-
-
-def _calibration(tempered: Tempered) -> dict[str, Any]:
-    entries = ((name, {"value": one.value, "interval": [one.low, one.high]}) for name, one in tempered.measured.items())
-    return {"n": tempered.n, **dict(entries)}
 
 
 def _measured(share: Accuracy) -> dict[str, Any]:
