@@ -81,9 +81,8 @@ def headline(ranked: Sequence[tuple[str, float]]) -> str:
     (name, probability), *others = ranked[:2]
     if probability >= UNSURE:
         return name
-    return ", ".join(
-        [name, f"{probability:.0%}", *(f"close to {other}" for other, p in others if p >= probability / 2)]
-    )
+    close = [f"close to {other}" for other, share in others if share >= probability / 2]
+    return ", ".join([name, f"{probability:.0%}", *close])
 
 
 def read_diagnostics(text: str) -> dict[str, Any]:
