@@ -126,7 +126,7 @@ def test_the_most_probable_classes_stand_beside_zero_shot(service: Running, sent
         form |= {"method": "zero_shot", "unknown": "probability=1"}
         (plain,) = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["answers"]
     assert [[one["name"], one["probability"]] for one in entry["top"]] == entry["top5"][:2]
-    assert (entry["headline"], plain["headline"]) == (headline(entry["top5"]), "none of these")
+    assert (entry["headline"], plain["headline"]) == (headline([*map(tuple, entry["top5"])]), "none of these")
     known = dict(plain["top5"])
     assert {one["name"]: one["zero_shot"] for one in entry["top"]}.items() <= known.items()
 
