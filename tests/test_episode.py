@@ -1,6 +1,8 @@
 """Episodes: everything about one image, computed when it is needed, once, and from the image and the seed alone."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from faircontext import Episode, LabelSpace, ViewRecipe, create_method
 from faircontext.backbones.lite import Lite
+from faircontext.views import Views
 from helpers import assert_identical, same_bits
 
 MakeEpisode = Callable[..., Episode]
@@ -59,6 +62,17 @@ def test_the_plain_view_comes_first_and_its_features_are_z(make_episode: MakeEpi
     assert same_bits(first.x, first.plain / 255.0)
     assert same_bits(first.view_features[0], second.z)  # encoded among eight and alone
     assert same_bits(first.view_features[0], first.z)
+
+
+def test_stored_features_are_of_one_plain_view(labels: LabelSpace, make_image: MakeImage, tmp_path: Path) -> None:
+    def z(plain: Literal["own", "pad"], folder: Path | None) -> torch.Tensor:
+        views = Views(make_image(0, 40, 90), labels.backbone.geometry, ViewRecipe(count=2, plain=plain), 0)
+        return Episode.of(views, labels, folder).z
+
+    stored = [z(plain, tmp_path) for plain in ("own", "pad", "own")]
+    assert same_bits(stored[0], stored[2])
+    assert not same_bits(stored[0], stored[1])
+    assert same_bits(stored[1], z("pad", None))
 
 
 def test_view_features_are_the_views_encoded_alone(make_episode: MakeEpisode, make_image: MakeImage) -> None:

@@ -10,7 +10,7 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.v2 import functional as tvf
 
 from faircontext.errors import ArgumentError
-from faircontext.views import ViewRecipe, _crop_box, _resize, plain_view, random_views
+from faircontext.views import Geometry, ViewRecipe, Views, _crop_box, _resize, plain_view, random_views
 
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -73,13 +73,45 @@ def test_resizing_is_torchvisions_to_the_bit(shape, size, filter_, crop):
     assert torch.equal(_resize(image, *size, filter_), expected)
 
 
-@pytest.mark.parametrize("shape", [(300, 200), (37, 91), (64, 65), (5, 5), (61, 300)])
-@pytest.mark.parametrize("mode", ["shortest", "squash"])
+@pytest.mark.parametrize("shape", [(300, 200), (37, 91), (64, 65), (5, 5), (61, 300), (100, 400)])
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
 def test_the_plain_view_is_torchvisions_to_the_bit(shape, mode):
     image = to_tensor(noise(*shape))
-    side = [64, 64] if mode == "squash" else [64]
+    whole = [max(1, round(64 * side / max(shape))) for side in shape]
+    side = {"shortest": [64], "squash": [64, 64], "longest": whole}[mode]
     resized = tvf.resize(image, side, interpolation=InterpolationMode.BICUBIC, antialias=True)
-    assert torch.equal(plain_view(image, 64, "bicubic", mode), tvf.center_crop(resized, [64, 64]))
+    square = tvf.center_crop(resized, [64, 64])  # black where there is less
+    assert torch.equal(plain_view(image, 64, "bicubic", mode), square)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "rows"),
+    [
+        ("shortest", ["BBBBBB"] * 6),
+        ("squash", ["RRBBRR"] * 6),
+        ("longest", ["......"] * 2 + ["RRBBRR"] * 2 + ["......"] * 2),
+    ],
+)
+def test_a_long_picture_of_two_colours_is_made_square_as_the_mode_says(mode, rows, turned):
+    """Three squares beside each other, red, blue and red, on an input of 6 x 6 pixels."""
+    colours = {"R": (200, 0, 0), "B": (0, 0, 100), ".": (0, 0, 0)}
+    picture = to_tensor(np.array([[colours[letter] for letter in "R" * 20 + "B" * 20 + "R" * 20]] * 20, np.uint8))
+    square = to_tensor(np.array([[colours[letter] for letter in row] for row in rows], np.uint8))
+    view = plain_view(picture.mT if turned else picture, 6, "nearest", mode)
+    assert torch.equal(view, square.mT if turned else square)
+
+
+@pytest.mark.parametrize("own", ["shortest", "squash"])
+def test_a_recipe_chooses_the_plain_view_or_leaves_it_to_the_model(own):
+    image, geometry = noise(20, 50), Geometry(16, "bicubic", own)
+    for plain, mode in {"own": own, "crop": "shortest", "pad": "longest", "squash": "squash"}.items():
+        views = Views(image, geometry, ViewRecipe(count=3, plain=plain), 0)
+        assert torch.equal(views.plain, plain_view(to_tensor(image), 16, "bicubic", mode))
+        assert torch.equal(views.all[1:], Views(image, geometry, ViewRecipe(count=3), 0).all[1:])  # crops are the same
+        assert torch.equal(views.augmented.plain, views.plain)
+        assert views.on(Geometry(8, "bicubic", own)).plain.shape == (3, 8, 8)
+        assert ("plain" in views.recipe.facts) == (plain != "own")  # records of other runs stay
 
 
 def test_where_there_is_no_kernel_for_8_bits_pictures_are_resized_as_floats(monkeypatch):

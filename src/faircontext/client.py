@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from faircontext.errors import ArgumentError, FairContextError, check_minimum, one_line, reason_of
-from faircontext.names import check_name
+from faircontext.names import lines_of_labels
 
 if TYPE_CHECKING:
     import httpx
@@ -99,7 +99,7 @@ class Client:
             label_set: a label set of the service, in place of names.
             settings: of the method, each `name=value`.
             fields: others of `POST /v1/classify`: method, prompts, template (a list), descriptions (lists of prompts by
-                class name), unknown, preset, seed, top_k, truncate; None leaves a field out.
+                class name), unknown, preset, plain, seed, top_k, truncate; None leaves a field out.
 
         Raises:
             ServiceError: the service refused, could not be reached, or answered something else.
@@ -155,7 +155,7 @@ class Client:
             format: json, or html for the page of `faircontext explain`, as text.
             label_set: see `classify`.
             settings: see `classify`.
-            fields: preset, seed and truncate.
+            fields: preset, plain, seed and truncate.
 
         Raises:
             ServiceError: see `classify`.
@@ -222,11 +222,7 @@ def _form(
 def _lines_of(labels: Sequence[str]) -> str:
     """Return class names as the service reads them: one a line. What would arrive as others is refused."""
     _check_list("labels", labels, "names")
-    for position, name in enumerate(labels, 1):
-        check_name(position, name)
-        if name.lstrip().startswith("#"):
-            raise ArgumentError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
-    return "\n".join(labels) + "\n"
+    return lines_of_labels(labels)
 
 
 def _text_of(name: str, value: object) -> str | list[str]:

@@ -21,7 +21,7 @@ from faircontext.labels import LabelSpace
 from faircontext.ledger import Ledger
 from faircontext.occlusion import Filling, Occluder, occlude, on_patches
 from faircontext.types import Image
-from faircontext.views import Purpose, ViewRecipe, Views
+from faircontext.views import Geometry, Purpose, ViewRecipe, Views
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class Episode:
             "image": self.id,
             "seed": self.seed,
             "backbone": backbone.name,
-            "geometry": asdict(backbone.geometry),
+            "geometry": asdict(self.geometry),
             "normalisation": [*backbone.mean, *backbone.std],
             "weights": backbone.weights_hash,
             "activation": backbone.facts.get("activation"),
@@ -152,6 +152,11 @@ class Episode:
     def id(self) -> str:
         """SHA-256 of the pixels; with the seed it determines all random numbers."""
         return self._views.id
+
+    @property
+    def geometry(self) -> Geometry:
+        """The backbone's input, and how the plain view is made."""
+        return self._views.geometry
 
     def stream(self, purpose: Purpose) -> np.random.Generator:
         """Return a fresh generator of the image's stream for a purpose."""
@@ -182,7 +187,7 @@ class Episode:
         return self.remember("view_features", self._encode_views)
 
     def _encode_views(self) -> Float[Tensor, "views dim"]:
-        recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
+        recipe = {**self.recipe.facts, "count": None, "regime": None}  # neither changes the first views
         views = cache(lambda: self.views.to(self.backbone.device))  # made where features are not stored, copied once
 
         def make(start: int, stop: int) -> Tensor:

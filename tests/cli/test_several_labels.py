@@ -230,7 +230,7 @@ def test_a_threshold_is_chosen_on_a_run(command: Run, runs: Path) -> None:
     given = scores >= float(out.removeprefix("--threshold ").partition(":")[0])
     assert (given & targets).sum() / given.sum() >= 0.5
     for words, said in (
-        (("--coverage", "0.9"), "--coverage and --risk are of one label an image"),
+        (("--coverage", "0.9"), "--coverage, --risk and --temperature are of one label an image"),
         (("--out", "t.json"), "--out is of thresholds for --unknown; pass that of labels as --threshold"),
     ):
         code, _, err = command("threshold", runs / "photos", *words)

@@ -114,6 +114,23 @@ def test_files_from_a_stored_run_are_those_of_one_that_is_not_stored(
     assert "(n = 5, 95% interval" in stored.out
 
 
+def test_the_plain_view_is_recorded_where_it_is_chosen(classify: Callable[..., Result], tmp_path: Path) -> None:
+    chosen = {"own": (), "pad": ("--views", "plain=pad"), "crop": ("--views", "plain=crop")}
+    printed = [classify(*words, "--out", tmp_path / name).out for name, words in chosen.items()]
+    assert ["plain=" in text for text in printed] == [False, True, True]
+    own, pad, crop = (load_run(tmp_path / name) for name in chosen)
+    assert "plain" not in own.document["config"]["views"]
+    for run, plain in ((pad, "pad"), (crop, "crop")):
+        assert run.document["config"]["views"] == own.document["config"]["views"] | {"plain": plain}
+        assert {*own.document["hashes"].values()}.isdisjoint(run.document["hashes"].values())
+    left = ("config", "seconds", "shared_seconds")
+    tables = [run.rows.drop_columns(left).to_pylist() for run in (own, crop, pad)]
+    assert tables[0] == tables[1] != tables[2]  # a central square is the model's own
+    refused = classify(*chosen["pad"], "--out", tmp_path / "own", "--resume")
+    assert refused.code == 2
+    assert "views" in refused.err.splitlines()[-1]
+
+
 def test_a_stored_run_is_as_of_evaluate_with_labels_where_they_are_known(
     classify: Callable[..., Result], tmp_path: Path
 ) -> None:
@@ -307,7 +324,10 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--out", "photos/cat/0.png"), "photos/cat/0.png: is a file; --out names the folder of a run"),
+        (
+            ("--out", "photos/cat/0.png"),
+            "photos/cat/0.png: is a file; --out names a folder, --csv and",
+        ),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),
         (("--exclude", ""), "--exclude is empty"),

@@ -12,6 +12,8 @@ import torch
 from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot
 from faircontext.metrics.selective import aurc
 from faircontext.metrics.stats import Accuracy
+from faircontext.runs.decisions import AnsweredImage
+from faircontext.runs.records import Answer
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
 from faircontext.runs.unknown import Abstention
@@ -91,6 +93,40 @@ def test_predictions_below_a_threshold_are_empty_with_the_reason(
     assert {row["prediction"] for row in rows("all.csv", "--unknown", "cosine=1")} == {""}
     kept = rows("none.csv", "--unknown", "energy")
     assert [row["prediction"] for row in kept] == [row["prediction"] for row in plain]
+
+
+@pytest.mark.parametrize("score", ["probability", "cosine", "energy"])
+def test_the_answer_at_a_threshold_is_given_by_the_file_and_by_the_digits_that_are_printed(
+    evaluate: Run, command: Run, tmp_path: Path, score: str
+) -> None:
+    words = ("--methods", "zero_shot")
+    assert evaluate(*words, "--unknown", score, "--out", tmp_path / "first")[0] == 1
+    choice = ("--score", score, "--coverage", 0.7, "--out", tmp_path / "file.json")
+    code, out, _ = command("threshold", tmp_path / "first", *choice)
+    assert code == 0
+    assert "answers 75.0% (n = 12, " in out
+    printed = out.split(" >= ")[1].partition(":")[0]
+    assert len(printed) <= 11
+    for name, unknown in (("file", tmp_path / "file.json"), ("digits", f"{score}={printed}")):
+        assert evaluate(*words, "--unknown", unknown, "--out", tmp_path / name)[0] == 1
+        (result,) = read_results(load_run(tmp_path / name / "pictures"))
+        assert result.withheld is not None
+        assert int(result.withheld.sum()) == 3
+
+
+@pytest.mark.parametrize("least", [0.639, 0.6, 0.1, float(np.float32(0.639)), float(np.nextafter(np.float32(0.6), 0))])
+def test_a_probability_is_compared_in_float32(least: float) -> None:
+    def given(probability: float, dtype: torch.dtype) -> bool:
+        probabilities = torch.tensor([probability, 1 - probability], dtype=dtype)
+        found = Prediction(0, torch.tensor([0, 1]), probabilities, cosines=torch.ones(2))
+        answer = Answer("a.png", prediction="cat", method="fcl", confidence=found.confidence)
+        image = AnsweredImage((answer,), (found,), found)
+        return Abstention("probability", {"fcl": least}).decide(image).answers[0].prediction == "cat"
+
+    at, below = np.float32(least), np.nextafter(np.float32(least), np.float32(0))
+    for dtype in (torch.float32, torch.float64):
+        assert [given(float(value), dtype) for value in (at, below)] == [True, False]
+    assert given(least, torch.float64)
 
 
 def test_a_threshold_is_chosen_on_a_labelled_run_and_used(evaluate: Run, command: Run, tmp_path: Path) -> None:

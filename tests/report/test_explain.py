@@ -4,13 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from faircontext import FCL, Episode, ZeroShot
+from faircontext import FCL, Episode, ViewRecipe, ZeroShot
 from faircontext.explore import normalised_entropy
+from faircontext.occlusion import occlude
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, evidence_row, explain_in_words, write_explanation
 from faircontext.report.images import overlay, overlay_weights, strongest
 from helpers import read_arrays
@@ -55,6 +58,20 @@ def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -
     assert "&lt;a photo&gt;.jpg" in text
     assert "a &lt;note&gt;" in text
     assert "<a photo>" not in text
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.9])
+def test_the_page_is_headed_by_the_answer_and_how_sure_it_is(
+    explanation: Explanation, probability: float, tmp_path: Path
+) -> None:
+    found = explanation.adaptation.prediction
+    first, second = found.ranking[:2].tolist()
+    probabilities = torch.zeros_like(found.probabilities)
+    probabilities[[first, second]] = torch.tensor([probability, 1 - probability])
+    adaptation = replace(explanation.adaptation, prediction=replace(found, probabilities=probabilities))
+    page = write_explanation(replace(explanation, adaptation=adaptation), tmp_path).read_text("utf-8")
+    name, other = (explanation.episode.labels.names[index] for index in (first, second))
+    assert f"<h1>{f'{name}, 30%, close to {other}' if probability < 0.5 else name}</h1>" in page
 
 
 def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_path: Path) -> None:
@@ -104,6 +121,36 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))
     assert np.array_equal(view, episode.views[int(found.exploration.selected[0])].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("plain", "rows", "seen"),
+    [
+        ("pad", slice(24, 40), "the whole of it, made smaller, with black beside it"),
+        ("squash", slice(0, 64), "the whole of it, with its sides made equal"),
+    ],
+)
+def test_a_long_photo_and_its_evidence_stand_where_the_model_sees_them(
+    explanation: Explanation, plain: Literal["pad", "squash"], rows: slice, seen: str, tmp_path: Path
+) -> None:
+    photo = np.zeros((100, 400, 3), np.uint8)
+    photo[:, :200], photo[:, 200:] = (200, 0, 0), (0, 0, 100)
+    square = np.zeros((64, 64, 3), np.uint8)
+    square[rows, :32], square[rows, 32:] = (200, 0, 0), (0, 0, 100)
+    episode = Episode(photo, explanation.episode.labels, ViewRecipe(count=8, plain=plain))
+    explained = explain(episode, METHOD)
+    page = write_explanation(explained, tmp_path)
+    away = np.abs(np.arange(64) - 31.5) > 4  # from the edge between the colours, which a filter makes soft
+    shown = {name: np.array(Image.open(tmp_path / "pieces" / f"{name}.png")) for name in ("image", "evidence_00")}
+    assert np.array_equal(shown["image"][:, away], square[:, away])
+    evidence, best = explained.adaptation.evidence, int(explained.adaptation.after.ranking[0])
+    error = evidence.error(64)[best].numpy()
+    drawn = overlay(square / 255.0, evidence.maps[best].numpy(), strongest(*evidence.maps.numpy()), error)
+    assert np.abs(shown["evidence_00"].astype(int) - drawn)[:, away].max() <= 1
+    # Masks hide parts of the square, and the black beside the photo has nothing to hide.
+    hidden = occlude(episode.x, torch.from_numpy(~square.any(-1))[None])
+    assert torch.equal(hidden[0], episode.x)
+    assert f"Of the picture the model sees {seen}" in page.read_text("utf-8")
 
 
 def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:
@@ -173,7 +220,7 @@ def test_words_say_what_initial_tokens_changed(make_episode: Callable[..., Episo
 
 def test_words_say_what_pairs_were_made_alike_on(make_episode: Callable[..., Episode], photos: dict) -> None:
     words = explain_in_words(explain(make_episode(photos["cat"]), METHOD))
-    assert "The prompt was then adjusted so that what the picture has of both " in words
+    assert "The prompt was then tuned so that the evidence shared by " in words
 
 
 def test_a_page_without_calibration_has_no_evidence(

@@ -98,6 +98,11 @@ def test_a_figure_shows_each_row_with_its_scores_votes_and_maps(image: np.ndarra
     assert [label.get_text() for label in first[1].get_yticklabels()] == ["cat", "dog", "a name that is much…"]
     assert [axis.get_title() for axis in first[2:]] == ["a map"] * 3
     assert not any(axis.images for axis in figure.axes[7:])
+    sizes = {label.get_fontsize() for axis in first for label in axis.get_xticklabels() + axis.get_yticklabels()}
+    assert sizes == {7.0}  # of our style, without being asked for
+    assert not first[1].spines["top"].get_visible()
+    (legend,) = figure.legends
+    assert {text.get_fontsize() for text in legend.get_texts()} == {7.0}
     save_figure(figure, tmp_path / "figure.png")
     with Image.open(tmp_path / "figure.png") as picture:
         assert picture.size[0] == 441  # 11 inches

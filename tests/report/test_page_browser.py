@@ -90,6 +90,21 @@ def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     assert all_pictures_show(page)
 
 
+def test_a_cell_of_the_confusion_matrix_leads_to_its_images(open_page: Open, tmp_path: Path) -> None:
+    run = write_pictured(tmp_path / "runs", write_images(tmp_path / "images", 20), "one", RIGHT, 20)
+    page = open_page(run)
+    heads, cells = page.locator("#matrix tr").first.locator("th"), page.locator("#matrix button")
+    assert heads.all_inner_texts() == ["", *(f"class {name}" for name in "ABCDEFGHIJ")]
+    assert sum(int(text) for text in cells.all_inner_texts()) == 20
+    page.click("[aria-label='1 of class class A, answer class B']")  # image 0; image 10 is right
+    assert page.locator("#counter").inner_text() == "1 of 20 images shown"
+    assert page.locator(".card .path").all_inner_texts() == ["one: 00000.png"]
+    page.select_option("#answer", "class A")
+    assert page.locator(".card .path").all_inner_texts() == ["one: 00010.png"]
+    page.select_option("#method", "zero_shot")
+    assert page.locator("[aria-label='1 of class class A, answer class A']").is_visible()
+
+
 def test_images_without_a_label_come_least_sure_first(open_page: Open, tmp_path: Path) -> None:
     images, sure = write_images(tmp_path / "images", 20), [0.5 + position % 7 / 20 for position in range(20)]
     run = write_pictured(tmp_path / "runs", images, "one", RIGHT, 20, confidence=sure)
@@ -100,6 +115,9 @@ def test_images_without_a_label_come_least_sure_first(open_page: Open, tmp_path:
     assert page.locator(".card").first.locator("dd").all_inner_texts() == withheld
     assert not page.locator("#class").is_visible()
     assert not page.locator("#outcomes").is_visible()
+    assert not page.locator("#confusion").is_visible()
+    page.select_option("#answer", "(none of these)")
+    assert page.locator("#counter").inner_text() == "2 of 20 images shown"
     page.select_option("#method", "zero_shot")
     assert page.locator(".card dd", has_text="(none of these)").count() == 0
 

@@ -270,7 +270,7 @@ def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_tim
         if name.endswith(".pdf"):
             assert content.startswith(b"%PDF")
             assert b"/FontFile2" in content  # TrueType, embedded
-            assert (b"/Subtype /Image" in content) == name.startswith(("scores", "gallery"))
+            assert (b"/Subtype /Image" in content) == name.startswith(("scores", "gallery", "confusion"))
         elif name.endswith(".png"):
             with Image.open(tmp_path / "first" / name) as image:
                 assert image.width in (132, 276)  # 3.3 and 6.9 inches

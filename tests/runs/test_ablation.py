@@ -317,6 +317,7 @@ def test_views_are_set_by_the_run(
         "count=x": "count=x is not possible",
         "count=0": "count=0 is not possible",
         "augmix=on": "augmix is not set with --views",
+        "plain=stretch": "plain=stretch is not possible; it takes own or crop or pad or squash",
         "scale": "'scale' is not a setting",
     }.items():
         assert main([*words, "--views", word]) == 2

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
+from faircontext.types import headline
 from helpers import read_arrays
 from services import NAMES, Running, running
 
@@ -31,7 +32,7 @@ def by_library(paths: list[Path], folder: Path, *words: str) -> dict[str, Any]:
     return document
 
 
-_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top")
+_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top", "headline")
 
 
 def comparable(answers: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -119,12 +120,13 @@ def test_sixty_photos_with_the_embedded_model(data: Path, tmp_path: Path) -> Non
 
 
 def test_the_most_probable_classes_stand_beside_zero_shot(service: Running, sent: list[Path]) -> None:
-    form = {"labels": "cat,dog,rocket", "method": "fcl", "top_k": "2"}
+    form = {"labels": "cat,dog,rocket", "method": "fcl", "top_k": "2", "unknown": "probability=0"}
     with service.http() as http:
         (entry,) = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["answers"]
-        form |= {"method": "zero_shot"}
+        form |= {"method": "zero_shot", "unknown": "probability=1"}
         (plain,) = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["answers"]
     assert [[one["name"], one["probability"]] for one in entry["top"]] == entry["top5"][:2]
+    assert (entry["headline"], plain["headline"]) == (headline([*map(tuple, entry["top5"])]), "none of these")
     known = dict(plain["top5"])
     assert {one["name"]: one["zero_shot"] for one in entry["top"]}.items() <= known.items()
 
@@ -173,6 +175,29 @@ def test_prompts_of_ones_own_and_none_of_these_are_as_of_the_library(
     assert withheld
 
 
+def test_json_is_answered_as_a_form(service: Running, sent: list[Path]) -> None:
+    described = {name: [f"a drawing of a {name}"] for name in NAMES}
+    coded = [base64.encodebytes(path.read_bytes()).decode() for path in sent[:4]]  # the fourth is broken
+    form = {"labels": LABELS, "method": "zero_shot", "seed": "3", "top_k": "2", "template": ["a {}", "the {}"]}
+    files = [{"name": path.name, "base64": text} for path, text in zip(sent, coded, strict=False)]
+    with service.http() as http:
+        expected = http.post("/v1/classify", data=form, files=uploads(sent[:4])).json()
+        own = {"images": files, "labels": [*NAMES], "seed": 3, "top_k": 2, "truncate": None}
+        found = http.post("/v1/classify", json=form | own)
+        assert found.status_code == 200, found.text
+        described_form = {"labels": LABELS, "method": "zero_shot", "descriptions": json.dumps(described)}
+        by_form = http.post("/v1/classify", data=described_form, files=uploads(sent[:1])).json()
+        own = {"images": coded[:1], "descriptions": described}
+        by_json = http.post("/v1/classify", json=described_form | own).json()
+        page = http.post("/v1/explain", json={"image": coded[0], "labels": [*NAMES], "format": "html"})
+    assert comparable(found.json()["answers"]) == comparable(expected["answers"])
+    assert [entry["path"] for entry in found.json()["answers"]] == [path.name for path in sent[:4]]
+    assert found.json()["run"] == expected["run"]
+    assert by_json["answers"][0]["top5"] == by_form["answers"][0]["top5"]
+    assert by_json["answers"][0]["path"] == "image"
+    assert page.headers["content-type"].startswith("text/html")
+
+
 def test_odd_class_names_are_warned_of(service: Running, sent: list[Path]) -> None:
     with service.http() as http:
         response = http.post("/v1/classify", data={"labels": "cat,cat,dog"}, files=uploads(sent[:1]))
@@ -206,6 +231,20 @@ def test_an_explanation_has_what_the_page_of_explain_has(
     assert "<script" not in page.text
     assert "pieces/" not in page.text
     assert document["in_words"].split(".")[0] in page.text
+    assert document["headline"].startswith(document["answer"])
+
+
+def test_a_request_says_what_is_seen_of_a_long_photo(service: Running, sent: list[Path]) -> None:
+    with service.http() as http:
+        form = {"labels": LABELS, "plain": "pad", "method": "zero_shot"}
+        run = http.post("/v1/classify", data=form, files=uploads(sent[:1])).json()["run"]
+        del form["method"]
+        document = http.post("/v1/explain", data=form, files=uploads(sent[:1], "image")).json()
+    assert (run["views"]["plain"], run["views"]["count"]) == ("pad", 8)
+    assert document["run"]["plain"] == "pad"
+    assert document["seen"].startswith("the whole of it")
+    image = np.asarray(Image.open(io.BytesIO(base64.b64decode(document["pictures"]["image"].partition(",")[2]))))
+    assert image[0].max() == 0 < image[len(image) // 2].max()
 
 
 def test_grey_maps_are_the_evidence_to_eight_bits(

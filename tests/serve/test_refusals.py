@@ -134,7 +134,15 @@ def test_what_is_too_large_is_refused_and_the_next_request_is_answered(service: 
 @pytest.mark.parametrize(
     ("content", "kind", "status"),
     [
-        (b"{}", "application/json", 415),
+        (b"{}", "text/json", 415),
+        (b"{}", "application/json; charset=latin-1", 415),
+        (b'{"images": [', "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"labels": "\xff"}', "application/json", 400),
+        (b'{"\\ud800": "a"}', "application/json", 400),
+        (b'{"labels": ' + b"[" * 1_000 + b"]" * 1_000 + b"}", "application/json", 400),
+        (b'{"labels": [' + b"1," * 300_000 + b"1]}", "application/json", 413),
         (b"labels=a", "application/x-www-form-urlencoded", 415),
         (b"x", "multipart/form-data", 415),
         (b"words", "multipart/form-data; boundary=b", 400),
@@ -184,6 +192,76 @@ def test_every_answer_has_the_headers_of_safety(service: Running) -> None:
             assert "default-src 'none'" in policy
             assert "unsafe-inline" not in policy or path.startswith("/v1/")
             assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({}, 422, "invalid images: missing; send a file"),
+        ({"images": []}, 422, "invalid images: list should have at least 1 item"),
+        ({"images": ["%"]}, 422, "invalid images: must be a file in base64, or {"),
+        ({"images": [{"name": "a.png"}]}, 422, "invalid images: must be a file in base64, or {"),
+        ({"images": [3]}, 422, "invalid images: must be a file in base64, or {"),
+        ({"images": ["AAAA"] * 31}, 413, "invalid images: at most 30 in a request"),
+        ({"images": ["A" * 800_000]}, 413, "invalid images: a file is larger than 0.5 MB"),
+        ({"images": ["AAAA"], "labels": ["a", "b\nc"]}, 422, "class name number 2, 'b\\nc', has control characters"),
+        ({"images": ["AAAA"], "labels": ["a", "# b"]}, 422, "class name number 2, '# b', starts with #"),
+        ({"images": ["AAAA"], "labels": ["a", 3]}, 422, "class name number 2 is 3, not a string"),
+        ({"images": ["AAAA"], "labels": "\ud800,b"}, 400, "invalid body: must be an object of JSON in UTF-8"),
+        ({"images": ["AAAA"], "labels": "a" * 5_000_000}, 422, "invalid labels: string should have at most 4194304"),
+        ({"images": ["AAAA"], "seed": -1}, 422, "invalid seed: input should be greater than or equal to 0"),
+        ({"images": ["AAAA"], "sed": 1}, 422, "invalid sed: unknown; known: labels, "),
+        ({"images": ["AAAA"], "seed": float("nan")}, 422, "invalid seed: input should be a finite number"),
+        ({"images": ["AAAA"], "method": ["fcl"]}, 422, "invalid method: input should be a valid string"),
+        ({"images": "AAAA"}, 422, "invalid images: input should be a valid array"),
+        ({"images": ["AAAA"], "labels_file": 3}, 422, "invalid labels_file: must be a file in base64, or {"),
+        ({"images": ["AAAA"], "labels": ["a", "b"], "settings": ["maks=3"]}, 422, "unknown setting of fcl 'maks'"),
+    ],
+)
+def test_json_is_refused_as_a_form_is(service: Running, fields: dict[str, Any], status: int, message: str) -> None:
+    with service.http() as http:
+        error = problem(http.post("/v1/classify", content=json.dumps(fields).encode(), headers=JSON))
+    assert (error["status"], error["message"][: len(message)]) == (status, message)
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.process
+def test_pages_of_sites_that_are_allowed_may_ask(model_words: tuple[str, ...], tmp_path: Path, photo: Sent) -> None:
+    (tmp_path / "token").write_text("a-word-of-twenty-six-signs")
+    sites = ("--allow-origin", "https://photos.example.org", "http://localhost:3000")
+    words = (*sites, "--token", str(tmp_path / "token"))
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    form: dict[str, Any] = {"data": {"method": "zero_shot"}, "files": [photo]}
+    with running(tmp_path, *model_words, "--labels", "cat,dog", *words) as started, started.http() as http:
+        for origin, allowed in (
+            ("https://photos.example.org", True),
+            ("http://localhost:3000", True),
+            ("https://evil.example", False),
+            ("null", False),
+        ):
+            shown = origin if allowed else None
+            page = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+            before = http.options("/v1/classify", headers=page | asked)
+            assert before.status_code == (200 if allowed else 400)
+            assert before.headers.get("access-control-allow-origin") == shown
+            told = page | {"Authorization": "Bearer a-word-of-twenty-six-signs"}
+            answered = http.post("/v1/classify", headers=told, **form)
+            assert answered.status_code == (200 if allowed else 403)
+            without = http.post("/v1/classify", headers=page, **form)  # a refusal can be read as well
+            assert without.status_code == (401 if allowed else 403)
+            for response in (answered, without):
+                assert response.headers.get("access-control-allow-origin") == shown
+                assert "access-control-allow-credentials" not in response.headers
+            assert "x-request-id" in answered.headers["access-control-expose-headers"].lower()
+
+
+def test_without_allowed_sites_nothing_is_said_of_them(service: Running) -> None:
+    with service.http() as http:
+        page = {"Origin": "https://photos.example.org", "Access-Control-Request-Method": "POST"}
+        assert not [name for name in http.get("/v1/labels", headers=page).headers if name.startswith("access-control")]
+        assert http.options("/v1/classify", headers=page).status_code == 405
 
 
 def test_pages_of_other_sites_and_strange_names_are_refused(service: Running) -> None:

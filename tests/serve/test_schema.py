@@ -1,6 +1,7 @@
 """Whatever is sent, the answer is one that the OpenAPI document describes, and never a defect."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def test_the_document_is_sound_and_names_every_field(document: dict[str, Any]) -
     assert document["openapi"].startswith("3.1")
     form = document["paths"]["/v1/classify"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     Draft202012Validator.check_schema(form)
+    for path in ("/v1/classify", "/v1/explain"):
+        own = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        Draft202012Validator.check_schema(own)
+        assert "binary" not in json.dumps(own)
+        good = {"images": ["AAAA", {"name": "a.png", "base64": "AAAA"}], "image": "AAAA", "seed": 3}
+        fields = {name: value for name, value in good.items() if name in own["properties"]}
+        Draft202012Validator(own).validate(fields)
     assert form["required"] == ["images"]
     assert form["properties"]["images"]["items"]["format"] == "binary"
     assert form["properties"]["seed"]["minimum"] == 0
@@ -79,6 +87,7 @@ FIELDS = {
     "settings": st.lists(SETTING, max_size=3),
     "prompts": st.one_of(WORDS, st.sampled_from(("single", "generic7"))),
     "preset": st.one_of(WORDS, st.sampled_from(("paper", "recommended", "official"))),
+    "plain": st.one_of(WORDS, st.sampled_from(("own", "crop", "pad", "squash"))),
     "seed": st.one_of(WORDS, st.integers(-2, 2**70).map(str)),
     "top_k": st.one_of(WORDS, st.integers(-1, 200).map(str)),
     "template": st.lists(st.one_of(WORDS, st.sampled_from(("a {}.", "{c}", "{} {}"))), max_size=3),
@@ -110,7 +119,7 @@ def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str
 
 
 CLASSIFY = tuple(name for name in FIELDS if name not in ("format", "images", "image"))
-EXPLAIN = ("labels", "label_set", "settings", "preset", "seed", "truncate", "format")
+EXPLAIN = ("labels", "label_set", "settings", "preset", "plain", "seed", "truncate", "format")
 
 
 @given(forms(CLASSIFY, "images"))
@@ -137,12 +146,31 @@ def _send(service: Running, document: dict[str, Any], path: str, form: tuple[Any
 
 @given(
     st.binary(max_size=300),
-    st.sampled_from(("multipart/form-data; boundary=b", "multipart/form-data", "text/plain", "")),
+    st.sampled_from(("multipart/form-data; boundary=b", "multipart/form-data", "application/json", "text/plain", "")),
 )
 @SERVED
 def test_any_body(service: Running, document: dict[str, Any], body: bytes, kind: str) -> None:
     with service.http() as http:
         check(document, "/v1/classify", http.post("/v1/classify", content=body, headers={"Content-Type": kind}))
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), WORDS, NAMES, st.just(b64encode(PHOTO).decode())),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(("name", "base64", "a")), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.one_of(st.sampled_from([*FIELDS, "labels_file"]), WORDS), VALUES, max_size=4))
+@SERVED
+def test_any_json(service: Running, document: dict[str, Any], fields: dict[str, Any]) -> None:
+    with service.http() as http:
+        for path in ("/v1/classify", "/v1/explain"):
+            sent = {"labels": ["cat", "dog"], **fields}
+            content = json.dumps(sent).encode()
+            check(document, path, http.post(path, content=content, headers={"Content-Type": "application/json"}))
 
 
 def test_the_service_is_as_before(service: Running, sent: list[Path]) -> None:

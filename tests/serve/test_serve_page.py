@@ -93,7 +93,7 @@ def test_a_dropped_photo_is_answered_and_explained(page: Any, sent: list[Path], 
     with service.http() as http:
         form, files = {"labels": "\n".join(NAMES)}, [("image", (sent[0].name, sent[0].read_bytes()))]
         found = http.post("/v1/explain", data=form, files=files).json()
-    assert page.locator("#answer").inner_text() == found["answer"]
+    assert page.locator("#answer").inner_text() == found["headline"]
     assert page.locator("#words").inner_text() == found["in_words"]
     assert page.locator("#bars tbody th").all_inner_texts() == [one["name"] for one in found["candidates"]]
     rows = page.locator("#bars tbody tr").all()
@@ -102,7 +102,7 @@ def test_a_dropped_photo_is_answered_and_explained(page: Any, sent: list[Path], 
     widths = page.locator("#bars .bar.after").evaluate_all("(bars) => bars.map((bar) => parseFloat(bar.style.width))")
     assert widths == pytest.approx([100 * one["after"] for one in found["candidates"]], abs=0.01)
     assert page.locator("#views img").count() == len(found["views"])
-    assert page.locator("#photo-status").inner_text() == f"Answered: {found['answer']}."
+    assert page.locator("#photo-status").inner_text() == f"Answered: {found['headline']}."
     assert page.evaluate("document.activeElement.id") == "answer"
     # The evidence of a candidate, against another, and the slider.
     first, second = (found["candidates"][index] for index in (0, 1))
@@ -130,6 +130,24 @@ def test_other_methods_show_zero_shot_beside_them_and_a_photo_can_be_pasted(page
     assert page.locator("#before-name").inner_text() == "before: zero-shot"
     assert page.locator("#bars tbody tr").count() == len(NAMES)
     assert not page.locator("#evidence").is_visible()
+
+
+def test_a_person_can_ask_for_none_of_these_and_for_all_of_a_long_photo(page: Any, sent: list[Path]) -> None:
+    page.select_option("#label-set", "pets")
+    page.select_option("#unknown", "0.8")
+    page.click("#settings-details summary")
+    page.fill("#settings", "masks=4")
+    page.select_option("#plain", "pad")
+    with page.expect_request("**/v1/explain") as asked:
+        page.set_input_files("#photo-file", sent[0])
+    assert b'name="plain"\r\n\r\npad' in asked.value.post_data_buffer
+    expect(page.locator("#answer")).to_have_text("none of these")
+    page.fill("#settings", "")
+    batch(page, sent[:2], opened=True)
+    expect(page.locator("#batch-status")).to_have_text("2 of 2 answered.")
+    assert [row[2] for row in table(page)] == ["none of these"] * 2
+    page.select_option("#kind", "unknown")
+    assert len(table(page)) == 2
 
 
 def test_what_is_refused_is_told_and_a_correction_is_answered(page: Any, sent: list[Path]) -> None:
@@ -188,7 +206,7 @@ def test_a_new_photo_ends_the_question_before_it(page: Any, sent: list[Path], tm
     with service.http() as http:
         form, files = {"label_set": "pets", "settings": "masks=4"}, {"image": (tmp_path / "small.png").read_bytes()}
         found = http.post("/v1/explain", data=form, files=files).json()
-    assert page.locator("#answer").inner_text() == found["answer"]
+    assert page.locator("#answer").inner_text() == found["headline"]
     assert page.locator("#words").inner_text() == found["in_words"]
     assert page.locator("#photo-name").inner_text() == "small.png"
     assert page.locator("#preview").evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [50, 40]
@@ -207,9 +225,10 @@ def test_a_new_photo_ends_the_question_before_it(page: Any, sent: list[Path], tm
     assert page.locator("#photo-status").inner_text() == ""
 
 
-def batch(page: Any, files: list[Path], method: str = "zero_shot") -> None:
+def batch(page: Any, files: list[Path], method: str = "zero_shot", opened: bool = False) -> None:
     page.select_option("#label-set", "pets")
-    page.click("#settings-details summary")
+    if not opened:
+        page.click("#settings-details summary")
     page.select_option("#method", method)
     page.click("#tab-batch")
     drop(page, "#batch-drop", files)

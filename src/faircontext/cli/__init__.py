@@ -22,22 +22,23 @@ from faircontext.errors import ArgumentError, FairContextError, FairContextWarni
 __all__ = ["HungUp", "Terminated", "main"]
 
 _COMMANDS = {
-    "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
-    "explain": ("classify", "explain", "show, on a page, why FCL answers one photo as it does"),
-    "serve": ("classify", "serve", "show a page to drop photos on, and answer programs over HTTP"),
+    "classify": ("classify", "classify", "classify photos with FCL and zero-shot"),
+    "unsort": ("classify", "unsort", "undo classify --sort-into"),
+    "explain": ("classify", "explain", "explain the prediction of FCL for one photo on an HTML page"),
+    "serve": ("classify", "serve", "serve a web page for photos and an HTTP API"),
     "data": ("show", "data", "list data sets, check those on disk, or make collages of their photos"),
-    "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
+    "evaluate": ("evaluate", "evaluate", "evaluate methods on labelled data sets, resumable and in shards"),
     "merge": ("evaluate", "merge", "join the shards of runs"),
     "tables": ("show", "tables", "print the paper's tables from runs"),
-    "threshold": ("show", "threshold", "choose, on a labelled run, where to answer none of these"),
-    "analyze": ("evaluate", "analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
+    "threshold": ("show", "threshold", "choose a threshold for --unknown on a labelled run"),
+    "analyze": ("evaluate", "analyze", "compute the paper's evidence measures: ECEC, EUEC, decomposition, margins"),
     "ablate": ("evaluate", "ablate", "compare variants of a method, from an experiment file"),
-    "report": ("show", "report", "write one page about runs, with every image that a method fixed or broke"),
-    "figures": ("show", "figures", "draw every figure that runs allow, from their records alone"),
-    "reproduce": ("evaluate", "reproduce", "run what a table or figure of the paper needs"),
+    "report": ("show", "report", "write an HTML report of runs, with images that a method fixed or broke"),
+    "figures": ("show", "figures", "draw all figures for which runs have data"),
+    "reproduce": ("evaluate", "reproduce", "run the experiments of a table or figure of the paper"),
     "list": ("show", "list_names", "list methods, analyses, backbones or weights"),
-    "doctor": ("doctor", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
-    "demo": ("classify", "demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
+    "doctor": ("doctor", "doctor", "diagnose the installation, weights and data"),
+    "demo": ("classify", "demo", "run FCL on sample photos, clean and corrupted, and draw evidence maps"),
 }
 """Module, function and summary of each command."""
 

@@ -18,15 +18,15 @@ from faircontext.serve.options import ServeOptions
 
 @dataclass(frozen=True)
 class Classify(ClassifyOptions):
-    """Answer photos with a test-time adaptation method, beside zero-shot.
+    """Classify photos with a test-time adaptation method and with zero-shot.
 
-    Where images lie in folders that are named after classes, the folder is taken as the truth and both accuracies are
-    printed. Exit code 0: all answered; 1: some files were unreadable; 2: a wrong argument.
+    If images are in folders named after classes, these are the true classes, and both accuracies are printed. Exit code
+    0: all classified; 1: some files were unreadable; 2: an invalid argument.
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Image files, folders (searched recursively), patterns, tar archives, Parquet and other tables, addresses that
-    fsspec knows; - reads file names from standard input."""
+    """Image files, folders (searched recursively), patterns, tar archives, Parquet and other tables, URLs of fsspec; -
+    reads paths from standard input."""
 
 
 def classify(arguments: Sequence[str]) -> int:
@@ -43,16 +43,39 @@ def classify(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Explain(ModelOptions):
-    """Show why FCL answers one photo as it does.
+class Unsort:
+    """Undo classify --sort-into.
 
-    Writes index.html, its pictures and arrays under pieces/, and manifest.json.
+    Removes the copies and links listed in sorted.jsonl of the folder, and folders that are then empty. A copy is kept
+    if it was changed, or if its source is gone; then the exit code is 1.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of --sort-into."""
+
+
+def unsort(arguments: Sequence[str]) -> int:
+    """Run `faircontext unsort`."""
+    options = parse_options(Unsort, arguments, "unsort")
+    from faircontext.runs.sorting import unsort as run
+
+    removed, kept = run(options.folder)
+    stay = f", {kept:,} stay, as they were changed or the photo is gone" if kept else ""
+    print(f"{options.folder}: {removed:,} removed{stay}")
+    return 1 if kept else 0
+
+
+@dataclass(frozen=True)
+class Explain(ModelOptions):
+    """Explain the prediction of FCL for one photo.
+
+    Writes index.html, its figures and arrays to pieces/, and manifest.json.
     """
 
     image: Annotated[str, tyro.conf.Positional]
     """The image file."""
     out: Path = field(default=Path("explanation"), kw_only=True)
-    """Folder for the page; made where it does not exist."""
+    """Folder for the page, created if it does not exist."""
     save_context: Path | None = field(default=None, kw_only=True)
     """Write the context that FCL learns to this file, which --context reads."""
 
@@ -73,7 +96,7 @@ def explain(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Demo:
-    """Run FCL on sample photos, plain and under strong corruptions, and write a picture of the evidence in each.
+    """Run FCL on sample photos, clean and strongly corrupted, and write evidence maps of each.
 
     Needs scikit-image for the photos: pip install "faircontext[demo]".
     """
@@ -104,10 +127,10 @@ _NEEDED = ("fastapi", "fastapi_offline", "uvicorn", "python_multipart", "prometh
 
 @dataclass(frozen=True)
 class Serve(ServeOptions):
-    """Show a page to drop photos on, and answer programs over HTTP.
+    """Serve a web page for photos and an HTTP API.
 
-    The page is at /, the API under /v1, its documentation at /docs. The model is loaded once; what is sent is not kept.
-    On SIGTERM or Ctrl-C what was accepted is finished, and the exit code is 0.
+    The page is at /, the API under /v1, its documentation at /docs. The model is loaded once; requests are not stored.
+    On SIGTERM or Ctrl-C accepted requests are finished, and the exit code is 0.
     """
 
 

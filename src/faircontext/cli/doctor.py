@@ -9,10 +9,10 @@ from faircontext.runs.options import DoctorOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(DoctorOptions):
-    """Look for what is wrong: versions, extras, cache, device, precision, weights, data sets; and say the fix.
+    """Check versions, extras, cache, device, precision, weights and data sets; print problems with their fix.
 
-    Ends with lines to paste into a bug report, in which no person, file or folder is named. Exit code 0: no problem; 1:
-    there is one; 2: a wrong argument.
+    Ends with lines for a bug report, without names of persons, files or folders. Exit code 0: no problem; 1: at least
+    one; 2: an invalid argument.
     """
 
 

@@ -15,10 +15,10 @@ from faircontext.runs.records import ANALYSES, is_analysis
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(EvaluateOptions):
-    """Measure methods on labelled data sets; zero-shot is measured beside them, on the same prompts.
+    """Evaluate methods and zero-shot on labelled data sets, with the same prompts.
 
-    A run is a folder below --out, one per data set. Stopped at any moment, even by kill -9, it goes on with --resume.
-    Exit code 0: all answered; 1: some files were unreadable; 2: a wrong argument.
+    Each data set has a run, a folder below --out, which --resume continues after an interruption, even kill -9. Exit
+    code 0: all classified; 1: some files were unreadable; 2: an invalid argument.
     """
 
 
@@ -36,14 +36,14 @@ def _evaluate(options: EvaluateOptions) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Analyze(AnalysisOptions):
-    """Measure quantities of the paper's analysis on labelled data sets; several share an image's features.
+    """Compute the quantities of the paper's analysis on labelled data sets.
 
-    A run is a folder below --out, one per data set. Stopped at any moment, it goes on with --resume. Figures are drawn
-    from it by faircontext figures. Exit code 0: all measured; 1: some files were unreadable; 2: a wrong argument.
+    Each data set has a run, a folder below --out, which --resume continues after an interruption. faircontext figures
+    draws the results. Exit code 0: all measured; 1: some files were unreadable; 2: an invalid argument.
     """
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(name="names")]
-    """See: faircontext list analyses. A suffix makes a variant: margin-50, with --set margin-50.masks=50."""
+    """Analyses (see: faircontext list analyses). A suffix makes a variant: margin-50, with --set margin-50.masks=50."""
 
 
 def analyze(arguments: Sequence[str]) -> int:
@@ -59,12 +59,12 @@ def analyze(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Merge:
-    """Join shards, which were made with evaluate --shard i/n, to whole runs; a missing or doubled image is an error."""
+    """Merge shards of evaluate --shard i/n into complete runs; missing and duplicate images are errors."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with the shards, searched with all folders below."""
+    """Folders with the shards, searched recursively."""
     out: Path
-    """Folder for the whole runs; another one."""
+    """Folder for the merged runs, different from those of the shards."""
 
 
 def merge(arguments: Sequence[str]) -> int:
@@ -87,14 +87,14 @@ def _list_experiments(paper: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Ablate(AblationOptions):
-    """Run variants of a method that an experiment file names, and compare them image by image.
+    """Run the variants of an experiment file, and compare them on the same images.
 
-    What is there is not run again: a variant that is added to the file is run alone. Image features are kept, so that
-    only pictures that no earlier variant needed are encoded. Results are written to OUT/NAME/NAME.results.json.
+    Existing results are reused: a variant that is added to the file is run alone. Image features are cached, so that
+    each image is encoded once. Results are written to OUT/NAME/NAME.results.json.
     """
 
     experiment: Annotated[str, tyro.conf.Positional]
-    """File that ends in .json, or the name of an experiment that comes with the package, or list."""
+    """JSON file, or the name of an experiment of the package, or list."""
     out: Path = field(default=Path("ablations"), kw_only=True)
     """Folder for the runs."""
 
@@ -111,15 +111,15 @@ def ablate(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Reproduce(ReproduceOptions):
-    """Run what a table or figure of the paper needs, with its settings, and print it beside the paper or draw it.
+    """Run the experiments of a table or figure of the paper, and print it with the paper's numbers or draw it.
 
-    What is there is not run again, and a run that was stopped goes on. The time it will take is estimated first.
+    Existing runs are reused, and interrupted ones continued. The time is estimated first.
     """
 
     name: Annotated[str, tyro.conf.Positional]
     """Name of a table or figure, or list."""
     out: Path = field(default=Path("reproduced"), kw_only=True)
-    """Folder for the runs; tables that need the same runs share them."""
+    """Folder for the runs, which tables share."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from difflib import get_close_matches
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from textwrap import dedent
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import tyro
 
-from faircontext.errors import ArgumentError, one_line
+from faircontext.errors import ArgumentError, one_line, unknown_name
 
 T = TypeVar("T")
 
@@ -52,6 +53,10 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
         if not stop.code:  # help was asked for, and shown
             raise
         message = _message(shown.getvalue()).replace(_EMPTY, "")
+        if unknown := re.match(r"Unrecognized options: (--[^\s,=]+)", message):
+            names = [f"--{option.name.replace('_', '-')}" for option in fields(options)]  # type: ignore[arg-type]
+            if close := get_close_matches(unknown[1].replace("_", "-"), names, n=1):
+                raise unknown_name("option", unknown[1], close) from None
         raise ArgumentError(f"{message}; see faircontext {command} --help") from None
     values: dict[str, Any] = {}
     for name, value in vars(groups).items():

@@ -15,34 +15,35 @@ from faircontext.errors import ArgumentError, and_more, check_minimum, counted, 
 
 @dataclass(frozen=True)
 class Tables:
-    """Print tables of runs; a table holds what differs in method and data set alone.
+    """Print tables of runs; the runs of a table differ only in method and data set.
 
     Every accuracy comes with its number of images and a 95% interval, every gain is over zero-shot on the same images.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, searched with all folders below."""
-    style: Literal["paper", "long", "shift"] = "paper"
-    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
-    evaluate --corrupt and --attack side by side, with the mean corruption error."""
+    """Folders with runs, searched recursively."""
+    style: Literal["paper", "long", "shift", "classes", "confusion"] = "paper"
+    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: comparison of
+    runs of evaluate --corrupt and --attack, with the mean corruption error; classes: a row per class, with recall,
+    precision and F1; confusion: confusion matrix."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
-    """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
+    """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or rich for a terminal."""
     compare: Literal["paper"] | None = None
-    """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
+    """paper: add the paper's values for the backbone, if it has any; this does not change the exit code."""
     metric: Literal["top1", "top5", "ece", "brier", "nll", "aurc", "mean_per_class"] = "top1"
-    """What style paper shows."""
+    """Metric of style paper."""
     out: Path | None = None
-    """File for the tables, instead of standard output."""
+    """File for the tables (default: standard output)."""
 
 
 def tables(arguments: Sequence[str]) -> int:
     """Run `faircontext tables`."""
     options = parse_options(Tables, arguments, "tables")
-    if options.style == "shift" and options.compare:
-        raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
+    if options.style not in ("paper", "long") and options.compare:
+        raise ArgumentError(f"--compare paper is not possible with --style {options.style}; leave it out")
     if options.metric != "top1" and (options.style != "paper" or options.compare):
-        hints = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
-        what = hints.get(options.style, "--compare paper is of top-1 accuracy")
+        hints = {"long": "--style long shows all metrics", "paper": "--compare paper is of top-1 accuracy"}
+        what = hints.get(options.style, f"--style {options.style} is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.tables import write_tables
@@ -64,25 +65,28 @@ def tables(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Choose, on a labelled run, the least score with which predictions are given; below it they are "none of these".
+    """Choose, on a labelled run, the score below which predictions are withheld as "none of these".
 
-    Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
-    with 95% intervals. --out writes the file that classify and evaluate take as --unknown. On a run of --multi-label it
-    chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
+    Prints, for each method, the threshold, the coverage and the error rate among the predictions kept, with 95%
+    intervals. --out writes the file that classify and evaluate take as --unknown. With --temperature, calibration
+    before and after is printed, on images that were not used for fitting. On a run of --multi-label it chooses the
+    value of --threshold with the largest F1, or with --precision.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run of evaluate, or of classify --out with labels."""
+    """Folder of a run of evaluate, or of classify --out with known labels."""
     score: Literal["probability", "cosine", "energy"] = "probability"
-    """Of the prediction; cosine and energy are there where the run was made with --unknown."""
+    """Score of the prediction; cosine and energy need a run with --unknown."""
     coverage: float | None = None
-    """Answer at least this share of the images."""
+    """Minimum coverage: the fraction of images whose prediction is kept."""
     risk: float | None = None
-    """Answer as many as possible with at most this share of errors among the answers."""
+    """Maximum error rate among the predictions kept; the coverage is maximised."""
     precision: float | None = None
-    """Of a run of --multi-label: give as many labels as possible with at least this share of correct ones."""
+    """On a run of --multi-label: minimum precision; the number of predicted labels is maximised."""
+    temperature: bool = False
+    """Also fit a temperature for the probabilities of each method, on half of the images; needs a run with --scores."""
     out: Path | None = None
-    """File for the thresholds; it ends in .json."""
+    """File for the thresholds, which ends in .json."""
 
 
 def threshold(arguments: Sequence[str]) -> int:
@@ -90,6 +94,8 @@ def threshold(arguments: Sequence[str]) -> int:
     options = parse_options(Threshold, arguments, "threshold")
     if options.out is not None and options.out.suffix.lower() != ".json":
         raise ArgumentError(f"--out {options.out}: must end in .json")
+    import numpy as np
+
     from faircontext.files import check_outputs, to_json, write_whole
     from faircontext.runs.label_results import choose_label_threshold, is_multi_label
     from faircontext.runs.store import load_only_run
@@ -102,19 +108,23 @@ def threshold(arguments: Sequence[str]) -> int:
     if options.precision is not None and not by_label:
         raise ArgumentError("--precision is of runs of --multi-label; for others give --coverage or --risk")
     if by_label:
-        if options.coverage is not None or options.risk is not None:
+        if options.coverage is not None or options.risk is not None or options.temperature:
             raise ArgumentError(
                 f"{run.folder}: its images may have several labels, whose threshold is chosen by --precision, or by "
-                "the largest F1 where nothing is given; --coverage and --risk are of one label an image"
+                "the largest F1 where nothing is given; --coverage, --risk and --temperature are of one label an image"
             )
         if options.out is not None:
             raise ArgumentError("--out is of thresholds for --unknown; pass that of labels as --threshold")
         metrics = choose_label_threshold(run, options.precision)
         say(f"--threshold {metrics.threshold!r}: {metrics}; it was chosen on these images")
         return 0
-    points, document = choose_thresholds(run, options.score, options.coverage, options.risk)
+    points, document = choose_thresholds(run, options.score, options.coverage, options.risk, options.temperature)
+    for method, (n, *measured) in ((name, one.items()) for name, one in document.get("calibration", {}).items()):
+        shown = ", ".join("{} {value:.3f} [{low:.3f}, {high:.3f}]".format(name, **ends) for name, ends in measured)
+        say(f"{method:14} temperature {document['temperatures'][method]:.4g}; on {n[1]} other images: {shown}")
     for method, point in points.items():
-        say(f"{method:14} {options.score} >= {point.threshold!r}: answers {point.coverage}; wrong {point.risk}")
+        least = np.float32(point.threshold)  # as scores are compared; as float64 it has more digits
+        say(f"{method:14} {options.score} >= {least!s}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:
         write_whole(options.out, to_json(document) + "\n")
     return 0
@@ -122,17 +132,17 @@ def threshold(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Figures:
-    """Draw every figure that runs allow, each as PDF, as PNG and as the numbers that it shows.
+    """Draw all figures for which runs have data, each as PDF, PNG and plotted numbers.
 
-    Neither a model nor a data set is needed. What cannot be drawn is named, with the command that makes its runs.
+    No model or data set is needed. For figures that cannot be drawn, the command that makes their runs is printed.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, and with costs.json and NAME.results.json, searched with all folders below."""
+    """Folders with runs, and with costs.json and NAME.results.json, searched recursively."""
     out: Path = field(default=Path("figures"), kw_only=True)
-    """Folder for the figures; made where it does not exist."""
+    """Folder for the figures, created if it does not exist."""
     only: tuple[str, ...] = field(default=(), kw_only=True)
-    """Names of figures; all where it is not given. --only list prints them."""
+    """Names of figures (default: all). --only list prints them."""
 
 
 def figures(arguments: Sequence[str]) -> int:
@@ -150,15 +160,15 @@ def figures(arguments: Sequence[str]) -> int:
 class Report:
     """Write one HTML page about runs: settings, tables, charts, and each image that a method fixed or broke.
 
-    The page holds all that it shows: it needs no network, and can be sent or kept as one file.
+    The page is a single self-contained file.
     """
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders with runs, searched with all folders below; runs of the analysis gallery add pictures of evidence."""
+    """Folders with runs, searched recursively; runs of the analysis gallery add evidence maps."""
     out: Path = Path("report.html")
     """File for the page."""
     thumbnails: int = 1000
-    """How many images get pictures: first those that a method fixed or broke, then evenly spread ones."""
+    """Number of images with thumbnails: first those that a method fixed or broke, then evenly spaced ones."""
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -182,38 +192,38 @@ def report(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Data:
-    """List the data sets that are known, check those that are on disk, or make collages of one's photos.
+    """List known data sets, check those on disk, or make collages of photos.
 
-    `check` prints where a data set is expected, what was found, and what is wrong. Exit code 0: all of them can be
-    evaluated; 1: not all of them; 2: a wrong argument. `collage` writes a data set of collages, whose cells each show
-    another class: what evidence maps can be measured on, by faircontext analyze pointing.
+    `check` prints the expected location of a data set, what was found, and problems. Exit code 0: all of them can be
+    evaluated; 1: not all of them; 2: an invalid argument. `collage` writes a data set of collages with a different
+    class in each cell, for testing evidence maps by faircontext analyze pointing.
     """
 
     what: Annotated[Literal["list", "check", "collage"], tyro.conf.Positional]
     """list, check or collage."""
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Data sets to check, or the one to make collages of: names of the list, or folders below --root. For list: shell
+    """Data sets to check, or the one for collages: names from the list, or folders below --root. For list: shell
     patterns."""
     all: bool = field(default=False, kw_only=True)
-    """Check all of the list."""
+    """Check all data sets of the list."""
     root: Path | None = field(default=None, kw_only=True)
     """Folder that holds the data sets."""
     split: Literal["test", "val", "official"] = field(default="test", kw_only=True)
     """Which images."""
     read: bool = field(default=False, kw_only=True)
-    """Decode every image, which takes a while."""
+    """Decode every image, which takes time."""
     partial: bool = field(default=False, kw_only=True)
-    """Missing images are no problem."""
+    """Accept missing images."""
     multi_label: bool = field(default=False, kw_only=True)
-    """An image may have several labels, see evaluate."""
+    """Multi-label data sets, see evaluate."""
     out: Path | None = field(default=None, kw_only=True)
     """For collage: folder to write the data set to, new or empty."""
     side: int = field(default=2, kw_only=True)
-    """For collage: cells along a side."""
+    """For collage: number of cells along a side."""
     limit: int = field(default=100, kw_only=True)
-    """For collage: how many."""
+    """For collage: number of collages."""
     seed: int = field(default=0, kw_only=True)
-    """For collage: of the draws."""
+    """For collage: random seed."""
 
 
 def data(arguments: Sequence[str]) -> int:
@@ -294,7 +304,7 @@ class List:
     what: Annotated[Literal["methods", "analyses", "backbones", "pretrained"], tyro.conf.Positional]
     """What to list."""
     pattern: Annotated[str, tyro.conf.Positional] = "*"
-    """Shell pattern that the names must match."""
+    """Shell pattern for the names."""
 
 
 def list_names(arguments: Sequence[str]) -> int:

@@ -45,12 +45,14 @@ from .scores import (
     brier_scores as brier_scores,
     compare_sets as compare_sets,
     expected_calibration_error as expected_calibration_error,
+    fit_temperature as fit_temperature,
     log_losses as log_losses,
     mean_per_class as mean_per_class,
     negative_log_likelihood as negative_log_likelihood,
     per_class_accuracy as per_class_accuracy,
     reconstruction_bound as reconstruction_bound,
     reliability as reliability,
+    temper as temper,
 )
 from .selective import (
     OperatingPoint as OperatingPoint,

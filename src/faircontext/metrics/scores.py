@@ -1,4 +1,4 @@
-"""The comparison of two methods, accuracy per class, Brier score, NLL and calibration, the bound of a composed cosine.
+"""The comparison of two methods, accuracy per class, Brier score, NLL, calibration, the bound of a composed cosine.
 
 The expected calibration error is that of Guo et al. (2017), "On Calibration of Modern Neural Networks"; C-TPT measures
 it with 20 bins that are closed on the right. It is computed once over a whole data set: the mean over parts of it is
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.bootstrap import PooledMean, Weighing, paired_bootstrap, pool
+from faircontext.metrics.bootstrap import PooledMean, Weighing, paired_bootstrap, percentile_interval, pool, resample
 from faircontext.metrics.checks import check_classes, check_lengths, check_probabilities
 from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, wilson_interval
 
@@ -316,6 +316,77 @@ def expected_calibration_error(
     Args and errors as of `reliability`.
     """
     return reliability(confidence, correct, bins).expected_calibration_error
+
+
+def calibration_error_interval(
+    confidence: Float[np.ndarray, " images"], correct: Bool[np.ndarray, " images"], resamples: int = 999
+) -> Interval:
+    """Return the expected calibration error with a 95% bootstrap interval.
+
+    The error is larger on resamples than on the images themselves. What resamples have in excess, in the mean, is taken
+    from all of them: the interval tells how far the error varies, not that it is too large on few images.
+
+    Args:
+        confidence: as of `reliability`.
+        correct: as there.
+        resamples: how often all images are drawn.
+    """
+    value, index = expected_calibration_error(confidence, correct), np.arange(len(correct))
+
+    def errors(counts: Int[np.ndarray, "draws images"]) -> Float[np.ndarray, " draws"]:
+        rows = (np.repeat(index, row) for row in counts)
+        return np.array([expected_calibration_error(confidence[row], correct[row]) for row in rows])
+
+    draws = resample(len(correct), resamples, 0, errors)
+    return percentile_interval(value, np.maximum(draws - draws.mean() + value, 0))
+
+
+TEMPERATURES = (0.01, 100.0)
+"""The lowest and the highest that are possible."""
+
+
+def temper(
+    probabilities: Float[np.ndarray, "*images classes"], temperature: float
+) -> Float[np.ndarray, "*images classes"]:
+    """Return `softmax(log p / T)` (Guo et al., 2017): logits divided by T. The order of classes stays.
+
+    Probabilities below `LEAST_PROBABILITY` count as that.
+    """
+    from scipy.special import softmax
+
+    return np.asarray(softmax(_log_probabilities(probabilities) / temperature, axis=-1))
+
+
+def _log_probabilities(probabilities: Float[np.ndarray, "*images classes"]) -> Float[np.ndarray, "*images classes"]:
+    return np.log(np.maximum(probabilities.astype(np.float64), LEAST_PROBABILITY))
+
+
+def fit_temperature(probabilities: Float[np.ndarray, "images classes"], labels: Int[np.ndarray, " images"]) -> float:
+    """Return the temperature with the least negative log-likelihood of the true classes; in 1 / T that is convex.
+
+    Args:
+        probabilities: of each class.
+        labels: true classes.
+
+    Raises:
+        ArgumentError: the lengths differ, there is no image, a class is out of range, or no temperature is best, as
+            where all labels are the most probable classes.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    check_lengths(probabilities=probabilities, labels=labels)
+    check_classes("labels", labels, probabilities.shape[1])
+    logits, rows, ends = _log_probabilities(probabilities), np.arange(len(labels)), np.log(TEMPERATURES)
+
+    def loss(log_temperature: float) -> float:
+        return -float(log_softmax(logits / math.exp(log_temperature), axis=1)[rows, labels].mean())
+
+    best = float(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8}).x)
+    if min(map(loss, ends)) <= loss(best):
+        what = "all are right, or right no more often than by chance; take more images"
+        raise ArgumentError(f"no temperature from 0.01 to 100 is best for {len(labels)} images: {what}")
+    return math.exp(best)
 
 
 def reconstruction_bound(common: float, first: float, second: float, weight: float = COMPOSED_WEIGHT) -> float:

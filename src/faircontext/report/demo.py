@@ -18,7 +18,7 @@ from faircontext.metrics.scores import Comparison
 from faircontext.report.evidence_figures import evidence_figure
 from faircontext.report.explain import evidence_row
 from faircontext.report.render import Column, Table, to_terminal
-from faircontext.report.style import save_figure, styled
+from faircontext.report.style import save_figure
 from faircontext.system import keep_freed_memory
 from faircontext.types import Image
 
@@ -96,9 +96,9 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
             records.append(dict(zip(_HEADINGS, cells, strict=True)))
             drawn.append(evidence_row(f"{variant}: {name}", episode, adaptation))
         images.append(out / f"{path.stem}.png")
-        with styled():
-            figure = evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn)
-            save_figure(figure, images[-1])
+        save_figure(
+            evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn), images[-1]
+        )
     columns = [Column(heading, heading) for heading in _HEADINGS]
     print(to_terminal(Table.of("", columns, records, text_columns=4)), end="")
     answers = (np.array([row[name] == row["photo"] for row in records]) for name in ("FCL", "zero-shot"))

@@ -266,14 +266,16 @@ _CAPTION = (
 def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
     """Draw one row per image: the image, scores before and after, and its maps."""
     overlays = max(len(row.panels) for row in rows)
-    figure = style.new_figure(1.6 * PAGE, 1.15 + 1.75 * len(rows), title, "")  # for a screen: six panels in a row
-    grid = figure.subplots(len(rows), 2 + overlays, squeeze=False, width_ratios=[1, 1.15] + [1] * overlays)
-    for row, axes in zip(rows, grid, strict=True):
-        _show_panels([axes[0], *axes[2:]], [Panel(row.title, row.image), *row.panels])
-        _draw_candidates(axes[1], row)
-    grid[0][1].set_title("mean posterior of the selected views", fontsize=7)
-    figure.legend(*grid[0][1].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
-    _explain(figure, _CAPTION)
+    with style.styled():
+        figure = style.new_figure(1.6 * PAGE, 0.85 + 1.8 * len(rows), title, "")  # for a screen: six panels in a row
+        grid = figure.subplots(len(rows), 2 + overlays, squeeze=False, width_ratios=[1, 1.15] + [1] * overlays)
+        for row, axes in zip(rows, grid, strict=True):
+            _show_panels([axes[0], *axes[2:]], [Panel(row.title, row.image), *row.panels])
+            _draw_candidates(axes[1], row)
+        grid[0][1].set_title("mean posterior of the selected views", fontsize=7)
+        figure.legend(*grid[0][1].get_legend_handles_labels(), loc="upper right", ncols=2)  # beside the title
+        _explain(figure, _CAPTION)
+        figure.draw_without_rendering()  # ticks are made by the first drawing, and keep the style of then
     return figure
 
 

@@ -30,7 +30,7 @@ from faircontext.report.render import render
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import build, load
 from faircontext.runs.options import ModelOptions
-from faircontext.types import is_flat
+from faircontext.types import headline, is_flat
 
 
 def is_reliable(reliability: float) -> bool:
@@ -92,6 +92,7 @@ def explain(options: ModelOptions, setup: Predictor, source: str, image: Decoded
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        **({} if setup.recipe.plain == "own" else {"plain": setup.recipe.plain}),
     }
     shown = source.encode(errors="replace").decode()
     return Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
@@ -311,7 +312,8 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     """Return all that is said of an explanation, as the page shows it; pictures by their names."""
     adaptation, names = explanation.adaptation, explanation.episode.labels.names
     before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
-    evidence, order = adaptation.evidence, after.ranking.tolist()
+    evidence, order, prediction = adaptation.evidence, after.ranking.tolist(), adaptation.prediction
+    best = [(names[index], float(prediction.probabilities[index])) for index in prediction.ranking[:2].tolist()]
     candidates = [
         {
             "name": names[int(adaptation.candidates[index])],
@@ -334,15 +336,17 @@ def describe_explanation(explanation: Explanation) -> dict[str, Any]:
     ]
     return {
         **_manifest(explanation, {}),
-        "confidence": adaptation.prediction.confidence,
+        "headline": headline(best),
+        "confidence": prediction.confidence,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,
         "compared": not torch.equal(before.posterior, after.posterior),
         "common": "common" if adaptation.common is not None else None,
         "contrast": None if evidence is None else describe_map("contrast", evidence.contrast(*order[:2]).reliability),
-        "flat": is_flat(adaptation.prediction.diagnostics),
+        "flat": is_flat(prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
+        "seen": explanation.episode.geometry.seen,
         "classes": len(names),
         "version": __version__,
     }

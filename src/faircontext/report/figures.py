@@ -29,6 +29,7 @@ from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
+from faircontext.report.class_tables import cell_records, confusion_matrix
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns
@@ -239,6 +240,34 @@ def _risk_rows(score: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
         point = curve.at(int(index))
         shares = {"coverage": point.coverage.value, "answered": point.risk.n, "threshold": point.threshold}
         yield {"n": curve.n, **shares} | interval_columns("risk", point.risk.estimate) | flat({"aurc": area})
+
+
+_NAMED = 26
+"""Classes and answers whose names a matrix has room for."""
+
+
+def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
+    """Draw which share of the images of a class has which answer, by data set; of FCL, or else of the last method."""
+    results = [*group.row("fcl" if "fcl" in group.methods else ["", *group.methods][-1]).values()]
+    if not results:
+        raise MissingError("needs runs with labels: faircontext evaluate --datasets NAMES --methods fcl --root DATA")
+    columns = min(len(results), 3)
+    lines, width = math.ceil(len(results) / columns), COLUMN if columns == 1 else PAGE
+    title = f"Confusion of {method_title(results[0].method)}: share of each class's images"
+    figure = style.new_figure(width, 0.7 + lines * (width / columns + 0.2), title, group.title)
+    axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axis, result in zip(axes, results, strict=False):
+        counts, names = confusion_matrix(result)
+        axis.imshow(counts / np.maximum(counts.sum(1, keepdims=True), 1), "Blues", aspect="auto", vmin=0, vmax=1)
+        axis.set_title(f"{dataset_title(result.dataset)}, n = {result.n:,}", fontsize=7)
+        shown = [style.name_within(name, 20) for name in names if len(names) <= _NAMED]
+        axis.set_xticks(range(len(shown)), shown, rotation=90, fontsize=5)
+        axis.set_yticks(range(len(shown[: len(counts)])), shown[: len(counts)], fontsize=5)
+    style.grid_of(axes, len(results), columns)
+    figure.supxlabel("answer", fontsize=7.5)
+    figure.supylabel("class", fontsize=7.5)
+    rows = ({"dataset": one.dataset, "method": one.method, **row} for one in results for row in cell_records(one))
+    return FigureResult(figure, [*rows])
 
 
 _EARLIER = (
@@ -541,6 +570,7 @@ FIGURES: Mapping[str, Draw] = {
     "masks": draw_masks,
     "pareto": draw_pareto,
     "reliability": lambda group, _: reliability_figure(*_together(group, "images of ")),
+    "confusion": draw_confusion,
     "risk-coverage": lambda group, _: risk_coverage_figure(*_together(group, "")),
     "stream": draw_positions,
     "gallery": draw_gallery,

@@ -5,7 +5,6 @@ columns in place of objects, each text and picture once. A panel is one run: its
 method a prediction, a confidence, votes, a fallback and an outcome for each image; unreadable files are not among them.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from faircontext.report.tables import class_table, label_table, long_table, pool
 from faircontext.runs.groups import group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.records import method_title
-from faircontext.runs.results import has_analyses
+from faircontext.runs.results import class_names, has_analyses
 from faircontext.runs.store import Run
 from faircontext.runs.stream_results import split_streams
 
@@ -158,7 +157,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
         by_method[method] = {row["path"]: row for row in answers}
     images = {path: row for answers in by_method.values() for path, row in answers.items()}
     known = (row[name] for answers in by_method.values() for row in answers.values() for name in _COLUMNS[1:4])
-    classes, titles = sorted({*known} - {None}), _class_titles(run)
+    classes, names = sorted({*known} - {None}), class_names(run)
     local = {index: position for position, index in enumerate(classes)}
     predictions = {
         method: _predictions(
@@ -167,7 +166,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
         for method, answers in by_method.items()
     }
     data = head | {
-        "names": [titles.get(index, f"class {index}") for index in classes],
+        "names": [names[index] for index in classes],
         "paths": [*images],
         "labels": [local.get(row["label_index"], -1) for row in images.values()],
         "zero": [local.get(row["zero_shot_index"], -1) for row in images.values()],
@@ -226,17 +225,6 @@ def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
     if prediction == label:
         return "right" if zero_shot == label else "fixed"
     return "broke" if zero_shot == label else "wrong"
-
-
-def _class_titles(run: Run) -> dict[int, str]:
-    """Return what a run's classes are called, by index; where two have one name, the index tells them apart."""
-    names = dict(enumerate(run.document["config"].get("names", ())))
-    if not names:  # a run without them still has those that occur
-        for column, title in (("label_index", "label"), ("zero_shot_index", "zero_shot"), ("index", "prediction")):
-            pairs = zip(run.rows[column].to_pylist(), run.rows[title].to_pylist(), strict=True)
-            names |= {index: name for index, name in pairs if index is not None}
-    counts = Counter(names.values())
-    return {index: name if counts[name] == 1 else f"{name} (class {index})" for index, name in names.items()}
 
 
 def _section(index: int, group: TableGroup) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from faircontext.metrics.orders import Outcomes, accuracy_over_orders, differenc
 from faircontext.metrics.scores import Comparison, compare_sets, expected_calibration_error
 from faircontext.metrics.stats import Accuracy, Interval, holm
 from faircontext.perturbations import KINDS
+from faircontext.report import class_tables
 from faircontext.report.benchmarks import (
     ALL_SETS,
     METRICS,
@@ -1041,6 +1042,22 @@ def perturbation_records(groups: Sequence[TableGroup]) -> list[Record]:
     return records
 
 
+def _labelled(groups: Sequence[TableGroup]) -> list[tuple[TableGroup, Result]]:
+    """Return the results of groups that have labelled images, each with its group."""
+    if not (found := [(group, result) for group in groups for result in _held(group) if result.n]):
+        raise MissingError(f"{_folders([run for group in groups for run in group.runs])}: no answer has a label")
+    return found
+
+
+def _records_by_class(groups: Sequence[TableGroup], style: str) -> list[Record]:
+    """Return the records of styles `classes` and `confusion`."""
+    return [
+        _shared(group, groups) | {"dataset": result.dataset, "method": result.method} | record
+        for group, result in _labelled(groups)
+        for record in class_tables.RECORDS[style](result)
+    ]
+
+
 def _label_record(result: LabelResult) -> Record:
     metrics, config = result.metrics, result.config
     mean, decisions = (metrics.precision, metrics.decisions) if metrics.n else (None, None)
@@ -1157,8 +1174,8 @@ def write_tables(
 
     Args:
         runs: what was measured.
-        style: `paper` (methods by data sets), `long` (a row per data set and method) or `shift` (runs whose images
-            were corrupted or attacked, side by side).
+        style: `paper` (methods by data sets), `long` (a row per data set and method), `shift` (runs whose images
+            were corrupted or attacked, side by side), `classes` (a row per class) or `confusion` (a matrix).
         layout: `md`, `latex`, `csv`, or `rich` for a terminal.
         metric: what style `paper` shows, one of `METRICS`.
         warn: takes warnings.
@@ -1174,21 +1191,28 @@ def write_tables(
         _check_several(several, others, layout, "--compare paper" if compared else f"--metric {metric}")
     labels = [*map(read_label_result, several)]
     if labels and layout == "csv":
-        return to_csv(label_records(labels, by_class=style == "long"))
+        return to_csv(label_records(labels, by_class=style in ("long", "classes")))
     tables = [label_table(labels)] if labels else []
-    tables += map(class_table, labels if style == "long" else ())
+    tables += map(class_table, labels if style in ("long", "classes") else ())
     if others or not several:
         groups = group_runs(others)
         by_benchmark = _by_benchmark(groups, others, warn)
-        if layout == "csv" and style == "shift":
-            return to_csv(perturbation_records(by_benchmark))
         if layout == "csv":
-            if not (records := _records(groups, style, metric, compared)):
+            if style == "shift":
+                records = perturbation_records(by_benchmark)
+            elif style in class_tables.RECORDS:
+                records = _records_by_class(by_benchmark, style)
+            else:
+                records = _records(groups, style, metric, compared)
+            if not records:
                 raise ArgumentError(f"{_folders(others)}: no image has been answered yet")
             return to_csv(records)
-        tables += (
-            perturbation_tables(by_benchmark) if style == "shift" else _tables(groups, style, metric, compared, warn)
-        )
+        if style == "shift":
+            tables += perturbation_tables(by_benchmark)
+        elif style in class_tables.RECORDS:
+            tables += (class_tables.table_of(one, style, group.title) for group, one in _labelled(by_benchmark))
+        else:
+            tables += _tables(groups, style, metric, compared, warn)
     write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
     return "\n".join(map(write, tables))
 

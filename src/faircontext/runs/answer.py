@@ -210,6 +210,7 @@ def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Stre
         outcome, seconds, shared_work = outcomes[method]
         if isinstance(outcome, str):
             outcome = replace(reference, fallback=f"{outcome}: answered by zero-shot")
+        outcome = predictor.decision.temper(name, outcome)
         row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + shared_work)
         if not answers and "embeddings" in predictor.stored:
             row = replace(row, embedding=_array(z))

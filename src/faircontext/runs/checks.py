@@ -72,6 +72,10 @@ class _PerturbationEntries(Entries):
     eps: _Positive = 1
 
 
+class _UnknownEntries(Entries):
+    temperatures: dict[str, float] = {}
+
+
 class _ViewEntries(Entries):
     scale: list[float] = []
 
@@ -91,6 +95,7 @@ class _ConfigEntries(Entries):
     max_pixels: _Positive = 1
     templates: list[str] = []
     views: _ViewEntries = _ViewEntries()
+    unknown: _UnknownEntries = _UnknownEntries()
     methods: Annotated[dict[str, _Anything], Field(min_length=1)]
     versions: _Anything = {}
 

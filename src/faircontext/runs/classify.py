@@ -51,8 +51,12 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     roots = inputs if options.labels_from_folders else ()
     input_options = InputOptions(options.exclude, options.image_column, options.label_column, options.several)
     collected = collect(inputs, listed, names, roots, input_options)
-    if options.out is not None:
-        _check_out(options.out, inputs)
+    for name, folder in (("--out", options.out), ("--sort-into", options.sort_into)):
+        if folder is not None:
+            _check_out(name, folder, inputs)
+    no_file = (one.path for one in collected.images if not isinstance(one.path, Path))
+    if options.sort_into is not None and (other := next(no_file, None)):
+        raise ArgumentError(f"--sort-into is of image files, and {other} is none; unpack it, or leave --sort-into out")
     model = load(options)
     plan = plan_of(options, _dataset(options, names, inputs, collected), model)
     _check_files(options, collected)
@@ -71,13 +75,13 @@ def _dataset(options: ClassifyOptions, names: Sequence[str], inputs: Sequence[st
     return Dataset(_name_of(inputs), Path.cwd(), and_more(inputs), "all", tuple(names), collected.images, **more)
 
 
-def _check_out(out: Path, inputs: Sequence[str]) -> None:
+def _check_out(name: str, out: Path, inputs: Sequence[str]) -> None:
     if out.exists() and not out.is_dir():
-        raise ArgumentError(f"{out}: is a file; --out names the folder of a run, --csv and --json name files")
+        raise ArgumentError(f"{out}: is a file; {name} names a folder, --csv and --json name files")
     real = out.resolve()
     for word in inputs:
         if word != "-" and os.path.isdir(word) and Path(word).resolve() in (real, *real.parents):  # noqa: PTH112
-            raise ArgumentError(f"--out {out}: lies in {word}, whose images are answered; name another folder")
+            raise ArgumentError(f"{name} {out}: lies in {word}, whose images are answered; name another folder")
     check_folder(out)
 
 
@@ -97,7 +101,7 @@ def _answer(
     predictor, counts, unreadable = plan.predictor, plan.count([*plan.predictor.methods]), None
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
-        outputs = Outputs(options, predictor, stack)
+        outputs = Outputs(options, plan, stack)
         if options.classifier:
             write_classifier(options.classifier, predictor.labels)
         _print_run(options, predictor, len(plan.positions))
@@ -168,10 +172,10 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Su
     run = Run(folder, {"config": plan.config})
     everything, methods = [*plan.predictor.methods], plan.predictor.methods
     labels = everything if options.method == "all" else [*map(row_name, split_methods(options.method))]
-    predictor = replace(plan.predictor, methods={label: methods[label] for label in labels})
+    plan = replace(plan, predictor=replace(plan.predictor, methods={label: methods[label] for label in labels}))
     counts = plan.count(labels)
     with ExitStack() as stack:
-        outputs = Outputs(options, predictor, stack)
+        outputs = Outputs(options, plan, stack)
         for rows in run.tables():
             counts.add_rows(rows)
             for answers in answers_of(rows, labels) if outputs else ():
@@ -190,7 +194,8 @@ def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> N
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
-        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}{recipe.remark}; "
+        f"seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"

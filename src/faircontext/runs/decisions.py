@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jaxtyping import Float
 
 from faircontext.errors import ArgumentError
-from faircontext.runs.records import Answer
+from faircontext.runs.records import UNKNOWN, Answer
 from faircontext.runs.results import describe_results
 from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from faircontext.labels import LabelSpace
 else:
     Tensor = Any  # a run is read without torch
-
-UNKNOWN = "(unknown)"
-"""What is shown to a person in place of a class's name."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +127,10 @@ class Decision:
         """What is said of it before a run, in a line; empty for the usual one."""
         return ""
 
+    def temper(self, method: str, prediction: Prediction) -> Prediction:  # noqa: ARG002
+        """Return the prediction from which a method's answer is made; `method` is what it is called in rows."""
+        return prediction
+
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with the answers that are to be written."""
         return image
@@ -158,30 +159,19 @@ class Decision:
     def heading(self, methods: Sequence[str]) -> str:
         """Return the heading of the lines that are shown, one for each image."""
         titles = methods if len(methods) > 1 else ("prediction",)
-        wide = _width(methods)
-        columns = " ".join(_columns(title, "votes", "prob.", wide) for title in titles)
-        return f"{'zero-shot':{wide}} " * _beside(methods) + columns
+        return _in_columns([(title, "prob.") for title in titles], "zero-shot", methods)
 
     def line(self, answers: Sequence[Answer], names: Sequence[str]) -> str:  # noqa: ARG002
         """Return what is shown of the answers for an image that could be read."""
-        methods = [answer.method for answer in answers]
-        wide = _width(methods)
-        parts = [f"{answers[0].zero_shot:{wide}.{wide}}"] * _beside(methods)
-        for answer in answers:
-            votes = "" if answer.votes is None else str(answer.votes)
-            parts.append(_columns(answer.prediction or UNKNOWN, votes, f"{answer.confidence:.3f}", wide))
-        return " ".join(parts)
+        pairs = [(answer.prediction or UNKNOWN, f"{answer.confidence:.3f}") for answer in answers]
+        return _in_columns(pairs, answers[0].zero_shot, [answer.method for answer in answers])
 
 
-def _width(methods: Sequence[str]) -> int:
-    return 14 if len(methods) > 1 else 24
+def _in_columns(pairs: Sequence[tuple[str, str]], zero_shot: str, methods: Sequence[str]) -> str:
+    """Return a line of each method's class and probability, which tells more of an answer than its votes do.
 
-
-def _beside(methods: Sequence[str]) -> bool:
-    """Return whether zero-shot's class is shown beside; where it is one of several, it has columns of its own."""
-    return len(methods) == 1 or "zero_shot" not in methods
-
-
-def _columns(prediction: str, votes: str, probability: str, wide: int) -> str:
-    """Return the columns of a method in a line."""
-    return f"{prediction:{wide}.{wide}} {votes:>5} {probability:>6}"
+    Zero-shot's class stands beside them, unless it is one of several methods.
+    """
+    wide = 12 if len(methods) > 1 else 20
+    beside = [f"{zero_shot:{wide}.{wide}}"] * (len(methods) == 1 or "zero_shot" not in methods)
+    return "  ".join([*(f"{name:{wide}.{wide}} {probability:>5}" for name, probability in pairs), *beside])

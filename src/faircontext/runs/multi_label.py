@@ -199,13 +199,13 @@ class MultiLabelOptions(DecisionOptions):
     files: ClassVar[tuple[str, ...]] = ("negatives",)
 
     multi_label: bool = False
-    """Give an image every label whose own score reaches the threshold, with --method zero_shot; tables have labels
-    with ; between."""
+    """Multi-label classification: predict every label whose score reaches the threshold; needs --method zero_shot; in
+    tables, labels are separated by ;."""
     threshold: float | None = None
-    """With --multi-label: least score of a label, between 0 and 1 (default 0.5)."""
+    """With --multi-label: minimum score of a predicted label, between 0 and 1 (default 0.5)."""
     negatives: Path | None = None
-    """With --multi-label: file of words, one a line, that a label stands against; default: the model's own bias where
-    it was trained with a sigmoid, as SigLIP, else words that come with the package."""
+    """With --multi-label: file of negatives, one word per line; default: the bias of a model trained with a sigmoid
+    loss, such as SigLIP, else the negatives of the package."""
 
     @property
     def several(self) -> bool:

@@ -49,23 +49,24 @@ class BackboneOptions(DeviceOptions):
     files: ClassVar[tuple[str, ...]] = ("adapter", "pretrained")
 
     backbone: str = "lite0"
-    """See: faircontext list backbones; or hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER."""
+    """Model (see: faircontext list backbones), or hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER."""
     pretrained: str | None = None
-    """Tag or checkpoint file of an architecture's weights; see: faircontext list pretrained."""
+    """Weights of the architecture: a tag (see: faircontext list pretrained) or a checkpoint file."""
     resize_positions: bool = False
-    """Resize positions of weights for pictures or prompts of another size, instead of refusing them."""
+    """Resize position embeddings of weights for another image size or prompt length, instead of refusing them."""
     weights_key: str | None = None
-    """Which weights of a checkpoint with several are taken, for example model_ema; else those not averaged."""
+    """Weights to use from a checkpoint with several, for example model_ema; default: those not averaged."""
     adapter: Path | None = None
-    """Folder of a LoRA that peft wrote, which is merged into the weights (pip install 'faircontext[checkpoints]')."""
+    """Folder of a peft adapter, such as LoRA, to merge into the weights (pip install 'faircontext[checkpoints]')."""
     preprocess: str | None = None
-    """How pictures are prepared for weights from a file: a tag, clip, or a file as open_clip_config.json."""
+    """Preprocessing for weights from a file: a tag, clip, or a JSON file like open_clip_config.json."""
     precision: str = "auto"
-    """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
+    """Precision of the image encoder: auto (bf16 if the processor supports it), fp32, bf16 or fp16."""
     engine_image: Literal["auto", "torch", "openvino"] = "auto"
-    """What runs the image tower: torch, openvino (pip install 'faircontext[fast]'), or auto, the faster one here."""
+    """Engine of the image encoder: torch, openvino (pip install 'faircontext[fast]'), or auto, the faster one on this
+    machine."""
     batch_size: int = 16
-    """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
+    """Batch size of the image encoder, a multiple of 16; on a CPU always 16."""
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights."""
@@ -81,13 +82,15 @@ class MethodOptions:
     group: ClassVar[str] = "method"
 
     preset: str = "recommended"
-    """Settings to start from: paper, recommended (for the backbone) or official."""
+    """Default settings: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
-    """Settings over the preset's: --set masks=50 steps=1; with several methods, --set fcl.masks=50 tpt.steps=2."""
+    """Settings that override the preset: --set masks=50 steps=1; with several methods, --set fcl.masks=50
+    tpt.steps=2."""
     augmix: Literal["off", "on", "auto"] = "off"
-    """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
+    """AugMix on the views: off, on, or auto (as in the methods' repositories, by the kind of data)."""
     views: tuple[str, ...] = ()
-    """Of the views, over the preset's: --views count=32 scale=0.5,1."""
+    """Settings of the views that override the preset: --views count=32 scale=0.5,1; plain=pad or plain=squash shows the
+    model the whole of a long photo in the plain view, instead of the central square (plain=crop)."""
     seed: int = 0
     """Seed of views and masks."""
 
@@ -106,7 +109,7 @@ class ReadingOptions:
     exif: bool = True
     """Apply the EXIF orientation of photos (published numbers are often measured without)."""
     max_pixels: int = MAX_PIXELS
-    """Larger images are unreadable."""
+    """Maximum number of pixels; larger images are unreadable."""
 
     def reader(self) -> Callable[[Source | str], DecodedImage]:
         """Return what reads an image file."""
@@ -122,9 +125,9 @@ class LabelOptions:
     files: ClassVar[tuple[str, ...]] = ("labels_file",)
 
     labels: str | None = None
-    """Class names with commas between."""
+    """Class names, separated by commas."""
     labels_file: Path | None = None
-    """File with a class name a line."""
+    """File with one class name per line."""
     regime: Regime = "natural"
     """Kind of data, for --augmix auto: natural or fine-grained."""
 
@@ -140,12 +143,12 @@ class ProcessOptions(DeviceOptions):
     group: ClassVar[str] = "execution"
 
     workers: int | Literal["auto"] | None = None
-    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
-    as many models that answer as there is room for."""
+    """Processes that load images ahead (default: none on a CPU); with --engine ray, processes with a model; auto: on a
+    CPU, as many processes with a model as processors and memory allow."""
     threads: int | None = None
-    """Of a model, on a CPU, at most as many as processors; default: PyTorch's own, with --workers auto one."""
+    """Threads per model on a CPU, at most the number of processors; default: PyTorch's, with --workers auto one."""
     engine: Literal["local", "ray"] = "local"
-    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
+    """Where images are processed: local, or ray, a Ray cluster at RAY_ADDRESS or on this machine."""
 
     @property
     def count_of_workers(self) -> int | None:
@@ -179,13 +182,13 @@ class StoreOptions:
     group: ClassVar[str] = "run"
 
     limit: int | None = None
-    """At most this many images (of each data set), drawn by the seed."""
+    """Maximum number of images (of each data set), drawn by the seed."""
     shard: str | None = None
-    """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
+    """i/n: process only the i-th of n parts, counted from 0; faircontext merge joins them."""
     features: Path | None = None
-    """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
+    """Folder to cache image features in: later runs on the same images encode only what is not cached."""
     resume: bool = False
-    """Go on with runs that are there; those that are complete are left alone."""
+    """Continue interrupted runs, and skip complete ones."""
 
     @property
     def part(self) -> tuple[int, int] | None:
@@ -203,11 +206,11 @@ class StreamOptions(StoreOptions, MethodOptions):
     group: ClassVar[str] = "online methods"
 
     orders: tuple[int, ...] = (0,)
-    """Of methods with a memory: orders of the same images, a run for each; 0 is the order of other runs."""
+    """For methods with a memory: orders of the images, with a run for each; 0 is the order of other runs."""
     arrangement: Arrangement = "shuffled"
-    """Of methods with a memory: shuffled, or, to stress them, sorted by class or correlated (classes in clusters)."""
+    """For methods with a memory: shuffled, or as stress tests sorted by class or correlated (classes in clusters)."""
     keep_state: bool = False
-    """Of methods with a memory: keep the last states when the run is complete."""
+    """For methods with a memory: keep the final states of a complete run."""
 
     def check_orders(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
@@ -275,18 +278,18 @@ class PromptOptions:
 
     prompts: str | None = None
     """Prompt set: single ("a photo of a {}."), generic7, imagenet80 (FCL votes over the templates), or, for a data set,
-    dataset (its own template)."""
+    dataset (the template of the data set)."""
     template: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """A prompt template with {} for the class name, in any language; may be given several times."""
     templates: Path | None = None
-    """File of prompt templates, one a line; or a JSON list, or CLIP_benchmark's JSON of data sets and lists."""
+    """File of prompt templates, one per line, or a JSON list, or CLIP_benchmark's JSON of data sets and lists."""
     descriptions: Path | None = None
-    """JSON file of class names and lists of prompts, as of CuPL, or of data sets and such objects, as of
-    CLIP_benchmark; a class is the mean of all its prompts."""
+    """JSON file of prompts for each class, in the format of CuPL, or by data set in that of CLIP_benchmark; the text
+    feature of a class is the mean over all its prompts."""
     truncate: bool = False
-    """Cut class names that are too long for the text model, instead of refusing them."""
+    """Truncate prompts that are too long for the text model, instead of refusing them."""
     context: Path | None = None
-    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
+    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot then uses it as well."""
 
     @property
     def given_prompts(self) -> bool:
@@ -365,10 +368,10 @@ class PerturbationOptions:
 
     corrupt: tuple[str, ...] = ()
     """Corruptions of ImageNet-C, NAME:SEVERITY as in fog:3; NAME for severities 1 to 5, a kind (noise, blur, weather,
-    digital, extra) or all in place of NAME, none for the images as they are."""
+    digital, extra) or all in place of NAME, none for clean images."""
     attack: tuple[str, ...] = ()
-    """Attack on zero-shot, pgd:EPS with EPS in 1/255, as in pgd:4; needs labels, and the image tower in PyTorch in
-    fp32. none for the images as they are."""
+    """Attack on zero-shot, pgd:EPS with EPS in 1/255, as in pgd:4, or none for clean images; needs labels, and the
+    image encoder in PyTorch in fp32."""
 
     @property
     def perturbations(self) -> tuple[Perturbation | None, ...]:

@@ -109,13 +109,13 @@ class ImageOptions:
     group: ClassVar[str] = "images and labels"
 
     labels_from_folders: bool = False
-    """Take the names of the folders right below PATHS as class names."""
+    """Use the names of the folders directly below PATHS as class names."""
     exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
+    """Skip files that match a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
     image_column: str | None = None
-    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
+    """Column of tables with images or their paths, if it has no usual name (image, path, file_name)."""
     label_column: str | None = None
-    """Column of tables that holds labels, where it is not called label."""
+    """Column of tables with labels, if it is not called label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,19 +125,23 @@ class OutputOptions:
     group: ClassVar[str] = "output"
 
     csv: Path | None = None
-    """Write a row per image to this file, as they come; with --out at the end."""
+    """Write a row per image and method to this file, during the run (with --out, at its end)."""
     json: Path | None = None
-    """Write the run, its settings and all answers to this file, at the end."""
+    """Write the run, its settings and all predictions to this file, at the end."""
     top: int = 0
-    """With --csv: columns of the so many best classes and their probabilities."""
+    """With --csv: add columns for the top K classes and their probabilities."""
     scores: Path | None = None
-    """Write every class's probability and cosine to this Parquet file."""
+    """Write the probability and cosine of every class to this Parquet file."""
     embeddings: Path | None = None
-    """Write the images' features to this file, which ends in .npy (with a manifest beside it) or .parquet."""
+    """Write image features to this file, which ends in .npy (with a manifest in the same folder) or .parquet."""
     classifier: Path | None = None
     """Write the text features of the classes to this file, which ends in .safetensors."""
     out: Path | None = None
-    """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
+    """Folder for a stored run, as of evaluate, which --resume continues after an interruption."""
+    sort_into: Path | None = None
+    """Copy each photo into a folder named after its prediction, below this one; faircontext unsort undoes it."""
+    sort_by: Literal["copy", "link"] = "copy"
+    """With --sort-into: copy files, or make symbolic links."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +151,11 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
     group: ClassVar[str] = "run"
 
     method: str = "fcl"
-    """See: faircontext list methods; several with commas between, or all."""
+    """Methods, separated by commas, or all; see: faircontext list methods."""
     strict: bool = False
-    """Stop at the first file that is unreadable."""
+    """Stop at the first unreadable file."""
     stream: bool = False
-    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
+    """Run methods with a memory on the images as one stream, in the order of the input."""
 
     @property
     def labels_of_methods(self) -> list[str]:
@@ -165,6 +169,11 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
         self.perturbation  # noqa: B018 (one, or it is an error)
         if self.out is None and (names := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{names[0]} is of a stored run; give its folder with --out")
+        several = self.several or self.shard is not None or len(split_methods(self.method)) > 1 or self.method == "all"
+        if self.sort_into is not None and several:
+            raise ArgumentError("--sort-into takes one answer an image: one --method, no --multi-label and no --shard")
+        if self.sort_into is None and self.sort_by != "copy":
+            raise ArgumentError(f"--sort-by {self.sort_by} is of --sort-into; name its folder, or leave it out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
         for name, allowed in suffixes.items():
             path = getattr(self, name)
@@ -223,17 +232,18 @@ class EvaluateOptions(StreamOptions, RunnerOptions):
     group: ClassVar[str] = "run"
 
     datasets: tuple[str, ...]
-    """See: faircontext data list; or folders below --root: class folders, or labels.csv with classnames.txt."""
+    """Data sets (see: faircontext data list), or folders below --root: class folders, or labels.csv with
+    classnames.txt."""
     methods: tuple[str, ...] = ("fcl",)
-    """See: faircontext list methods; or all. A suffix makes a variant: fcl-50, with --set fcl-50.masks=50."""
+    """Methods (see: faircontext list methods), or all. A suffix makes a variant: fcl-50, with --set fcl-50.masks=50."""
     root: Path
     """Folder that holds the data sets."""
     out: Path = Path("runs")
     """Folder for the runs."""
     split: Literal["test", "val", "official"] = "test"
-    """Which images: CoOp's test or val, or the data set's official test set where that is another."""
+    """Split: CoOp's test or val, or the data set's official test set where it differs."""
     partial: bool = False
-    """Measure on the images that are there, where some that a split file lists are missing."""
+    """Evaluate an incomplete data set, of which images listed in a split file are missing."""
 
     @property
     def labels_of_methods(self) -> list[str]:
@@ -268,9 +278,9 @@ class ExperimentOptions(ProcessOptions, BackboneOptions):
     root: Path | None = None
     """Folder that holds the data sets."""
     limit: int | None = None
-    """At most this many images of each data set, in place of what the experiment says."""
+    """Maximum number of images of each data set, in place of the experiment's."""
     backbone: str = ""
-    """In place of the experiment's."""
+    """Backbone, in place of the experiment's."""
     pretrained: str | None = None
     """Weights, in place of the experiment's: a tag or a checkpoint file."""
 
@@ -282,11 +292,11 @@ class ReproduceOptions(ExperimentOptions):
     group: ClassVar[str] = "run"
 
     partial: bool = False
-    """Take data sets of which some images are missing."""
+    """Use data sets of which some images are missing."""
     available: bool = False
-    """Leave out data sets that are not there or not complete, instead of stopping."""
+    """Skip missing or incomplete data sets, instead of stopping."""
     trials: int = 30
-    """Of each method, where time is measured."""
+    """Number of trials of each method for measurements of time."""
     dry_run: bool = False
     """Print the plan and the estimate, and run nothing."""
 
@@ -301,6 +311,6 @@ class DoctorOptions(BackboneOptions):
     """What is to be looked at."""
 
     picture: Path | None = None
-    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
+    """CLIP.png of OpenAI's repository, whose README gives the probabilities of ViT-B/32."""
     root: Path | None = None
-    """Folder that holds data sets, each of which is checked."""
+    """Folder of data sets to check."""

@@ -10,7 +10,6 @@ import platform
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +30,9 @@ from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.plan import Plan
 from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
+from faircontext.runs.sorting import Sorter
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -50,12 +51,13 @@ EMBEDDINGS = ("path", "label", "embedding")
 class Outputs:
     """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
 
-    def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
-        perturbation, self._predictor, self._spool = options.perturbation, predictor, None
+    def __init__(self, options: ClassifyOptions, plan: Plan, stack: ExitStack) -> None:
+        perturbation, predictor, self._spool = options.perturbation, plan.predictor, None
+        self._predictor = predictor
         metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter | Sorter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
@@ -69,17 +71,20 @@ class Outputs:
                 if in_table
                 else stack.enter_context(ArrayWriter(path, metadata))
             )
+        if folder := options.sort_into:
+            sorter = Sorter(folder, plan.dataset.samples, names, options.sort_by == "link")
+            self._files.append(stack.enter_context(sorter))
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Take the answers for an image."""
-        for file in self._files:
-            file.add(answers)
         if self._spool:
             names, decision = self._predictor.labels.names, self._predictor.decision
             self._spool.add([decision.entry(answer, names) for answer in answers])
+        for file in self._files:
+            file.add(answers)
 
     def finish(self, options: ClassifyOptions, counts: Summary, warn: Say) -> None:
         """Say what was counted, and write what is written at the end."""
@@ -396,7 +401,7 @@ def describe_run(
             "logit_scale": labels.backbone.logit_scale,
             "methods": {label: method.settings() for label, method in predictor.methods.items()},
             "preset": options.preset,
-            "views": asdict(predictor.recipe),
+            "views": predictor.recipe.facts,
             "templates": labels.templates,
             **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
             "labels": labels.names,

@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class Plan:
             },
             "templates": list(labels.templates),
             **self._options(),
-            "views": asdict(self.predictor.recipe),
+            "views": self.predictor.recipe.facts,
             **self.metadata,
             "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
             **self._held(),
@@ -181,9 +181,10 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        settings = f"preset {self.metadata['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
+        settings = f"preset {self.metadata['preset']}, seed {self.seed}{self.predictor.recipe.remark}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
-        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}"
+        methods = ", ".join(self.predictor.methods)
+        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}; {methods}"
         if summary := self.predictor.decision.summary:
             yield f"  {summary}"
 

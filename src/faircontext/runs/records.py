@@ -18,6 +18,9 @@ SCHEMA_VERSION = 2
 ABSTAINED = "none of these: "
 """What `fallback` begins with, or goes on with, where a method abstains."""
 
+UNKNOWN = "(unknown)"
+"""What is shown to a person in place of a class's name, where a method abstains."""
+
 FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
 """What columns are called in runs of schema version 1."""
 

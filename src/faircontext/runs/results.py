@@ -3,6 +3,7 @@
 Reading needs no model. Classes are known by index, never by name: ImageNet has two classes called "missile".
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,7 @@ class Result:
         method: what the method is called there.
         positions: of the images in the data set.
         labels: true classes.
+        index: predictions, those that are withheld too.
         correct: whether the prediction is correct.
         in_top5: whether the true class is among the five best.
         confidence: probability of the prediction.
@@ -55,6 +57,7 @@ class Result:
     method: str
     positions: Int[np.ndarray, " images"]
     labels: Int[np.ndarray, " images"]
+    index: Int[np.ndarray, " images"]
     correct: Bool[np.ndarray, " images"]
     in_top5: Bool[np.ndarray, " images"]
     confidence: Float[np.ndarray, " images"]
@@ -149,6 +152,19 @@ class Result:
         return same_set and np.array_equal(self.positions, other.positions)
 
 
+def class_names(run: Run) -> list[str]:
+    """Return what a run's classes are called; where two have one name, the index tells them apart."""
+    classes, names = run.document["config"]["dataset"]["classes"], run.document["config"].get("names", ())
+    known = dict(enumerate(names))
+    if not names:  # a run without them still has those that occur
+        for column, title in (("label_index", "label"), ("zero_shot_index", "zero_shot"), ("index", "prediction")):
+            pairs = zip(run.rows[column].to_pylist(), run.rows[title].to_pylist(), strict=True)
+            known |= {index: name for index, name in pairs if index is not None}
+    counts = Counter(known.values())
+    titles = {index: name if counts[name] == 1 else f"{name} (class {index})" for index, name in known.items()}
+    return [titles.get(index, f"class {index}") for index in range(classes)]
+
+
 def has_analyses(run: Run) -> bool:
     """Return whether a run has analysed images, in place of answering them."""
     return any(map(is_analysis, run.document["config"]["methods"]))
@@ -183,11 +199,13 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         correct = is_correct(answered, "zero_shot_index")
         of_zero_shot: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
-        zero_shot = Result(**of_zero_shot, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
+        of_zero_shot |= {"index": to_numpy(answered["zero_shot_index"]), "correct": correct, "in_top5": correct}
+        zero_shot = Result(**of_zero_shot, method="zero_shot", predictions_only=True)
     shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
         method=method,
+        index=to_numpy(answered["index"]),
         correct=is_correct(answered),
         in_top5=_in_lists(pc.list_slice(answered["top5"], 0, 5), labels),  # a run may hold more
         fallbacks=sum(bool(text) and not text.startswith(ABSTAINED) for text in answered["fallback"].to_pylist()),

@@ -5,6 +5,7 @@ all commands.
 """
 
 import platform
+import shutil
 import socket
 import sys
 import time
@@ -286,19 +287,31 @@ class Lines(AbstractContextManager["Lines"]):
     def __init__(self, predictor: Predictor, total: int) -> None:
         self._decision, self._names = predictor.decision, predictor.labels.names
         head = self._decision.heading([*predictor.methods])
-        self._wide = len(head)
+        self._wide, self._columns = len(head), shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(f"{head}  image")
         self._bar = tqdm(total=total, unit="image", disable=not sys.stderr.isatty(), leave=False)
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Print the line of an image."""
         error = answers[0].error
-        cells = f"unreadable: {error}" if error else self._decision.line(answers, self._names)
+        cells = one_line(f"unreadable: {error}" if error else self._decision.line(answers, self._names))
+        path = one_line(answers[0].path)
+        if self._columns is not None:
+            path = _within(path, max(_SHORTEST, self._columns - max(len(cells), self._wide) - 2))
         self._bar.update()
-        tqdm.write(one_line(f"{cells:{self._wide}}  {answers[0].path}"))
+        tqdm.write(f"{cells:{self._wide}}  {path}")
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
+
+
+_SHORTEST = 16
+
+
+def _within(path: str, letters: int) -> str:
+    """Return a path of so many letters, a piece before its end left out where it is longer: its end says most."""
+    start = letters // 3
+    return path if len(path) <= letters else f"{path[:start]}…{path[start + 1 - letters :]}"
 
 
 def start_session(predictor: Predictor, metadata: Mapping[str, Any]) -> dict[str, Any]:

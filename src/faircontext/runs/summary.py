@@ -12,7 +12,7 @@ from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, Answer, is_correct, schema_of, to_numpy, to_table
 from faircontext.runs.results import DEPENDENT
-from faircontext.types import describe_flat, is_flat, read_diagnostics
+from faircontext.types import UNSURE, describe_flat, is_flat, read_diagnostics
 
 _AT_ONCE = 512
 """Answers that are counted together: a table is counted as fast as an answer."""
@@ -36,6 +36,7 @@ class Summary:
         self._warnings: dict[str, tuple[str, int]] = {}
         self._localised, self._flat = Counter[str](), Counter[str]()
         self._abstained, self._given, self._correct = Counter[str](), Counter[str](), Counter[str]()
+        self._unsure = Counter[str]()
 
     def add(self, answers: Sequence[Answer]) -> None:
         """Count the answers for an image."""
@@ -70,6 +71,9 @@ class Summary:
             fell = pc.and_(pc.not_equal(part["fallback"], ""), pc.invert(pc.starts_with(part["fallback"], ABSTAINED)))
             self._fallbacks += _sum(fell)
             self._abstained[label] += _sum(pc.and_(pc.equal(part["prediction"], ""), pc.equal(part["error"], "")))
+            answers = part.filter(pc.not_equal(part["prediction"], ""))
+            other = pc.not_equal(answers["index"], answers["zero_shot_index"])
+            self._unsure[label] += _sum(pc.or_(pc.less(answers["confidence"], UNSURE), other))
             labelled = part.filter(pc.and_(pc.is_valid(part["index"]), pc.is_valid(part["label_index"])))
             correct, named = is_correct(labelled), np.asarray(to_numpy(pc.not_equal(labelled["prediction"], ""), False))
             if len(labelled):
@@ -134,7 +138,17 @@ class Summary:
         return f"{rates} (n = {max(accuracy.n for accuracy in accuracies.values())})"
 
     def lines(self) -> Iterable[str]:
-        """Yield the counts, and the accuracies where images have a truth."""
+        """Yield the counts, the accuracies where images have a truth, and how many answers are not to be relied on."""
+        yield from self._results()
+        answered, several = self.images - self.unreadable, len(self.methods) > 1
+        unsure = [
+            f"{f'{name} ' * several}{n} of {answered - self._abstained[name]}" for name, n in self._unsure.items() if n
+        ]
+        if unsure:
+            more = "" if self._abstained.total() else "; see --unknown"
+            yield f"below {UNSURE:g} or unlike zero-shot: {', '.join(unsure)} answers{more}"
+
+    def _results(self) -> Iterable[str]:
         answered, fallbacks = self.images - self.unreadable, self._fallbacks
         yield f"\n{answered} answered, {self.unreadable} unreadable, {fallbacks} fell back; {self._seconds:.1f} s"
         for name in (name for name, n in self._abstained.items() if n):

@@ -1,21 +1,25 @@
-"""None of these: methods abstain where a score of certainty is below a threshold.
+"""None of these: methods abstain where a score of certainty is below a threshold; probabilities may have a temperature.
 
 Scores, of which more is more certain, are the probability of the prediction, the largest cosine between the image and a
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Float
+from pydantic import Field
 
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
+from faircontext.metrics.bootstrap import bootstrap_mean
+from faircontext.metrics.scores import TEMPERATURES, calibration_error_interval, fit_temperature, log_losses, temper
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.checks import Entries, read_entries
@@ -44,21 +48,32 @@ class Abstention(Decision):
         score: one of `SCORES`.
         thresholds: by what methods are called in rows; without one, scores are recorded and no method abstains.
         scale: the backbone's own, for the energy.
+        temperatures: by what methods are called in rows; without one, probabilities stay.
     """
 
     score: str
     thresholds: Mapping[str, float] = field(default_factory=dict)
     scale: float = 1.0
+    temperatures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def config(self) -> Mapping[str, Any]:
         """What the configuration of a run says of it."""
-        return {"unknown": {"score": self.score, "thresholds": dict(self.thresholds)}}
+        tempered = {"temperatures": dict(self.temperatures)} if self.temperatures else {}
+        return {"unknown": {"score": self.score, "thresholds": dict(self.thresholds), **tempered}}
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What the JSON document says of it."""
-        return {"unknown": asdict(self)}
+        return {"unknown": {**self.config["unknown"], "scale": self.scale}}
+
+    def temper(self, method: str, prediction: Prediction) -> Prediction:
+        """Return a prediction with the method's temperature."""
+        if (temperature := self.temperatures.get(method)) is None:
+            return prediction
+        stored = prediction.probabilities.numpy().astype(np.float32)  # what temperatures are fitted on
+        exact = temper(stored, temperature)
+        return replace(prediction, probabilities=prediction.probabilities.new_tensor(exact))
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with scores among the diagnostics of its answers, and without predictions of low score."""
@@ -85,7 +100,7 @@ class Abstention(Decision):
         diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
         answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
-        if least is None or value >= least:
+        if least is None or np.float32(value) >= np.float32(least):  # `threshold` prints the digits of these
             return answer
         reason = f"{ABSTAINED}{self.score} {value:.6g} is below {least:.6g}"
         return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
@@ -103,11 +118,15 @@ class ThresholdFile(Entries):
     Attributes:
         score: one of `SCORES`.
         thresholds: by what methods are called in rows.
+        temperatures: the same.
         run: what they are of.
     """
 
     score: Literal["probability", "cosine", "energy"]
     thresholds: dict[str, float]
+    temperatures: dict[str, Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]] = Field(
+        default_factory=dict
+    )
     run: _RunOfThresholds
 
 
@@ -138,8 +157,8 @@ class UnknownOptions(DecisionOptions):
     files: ClassVar[tuple[str, ...]] = ("unknown",)
 
     unknown: str | None = None
-    """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
-    faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
+    """Withhold predictions with a low score: probability=0.3, cosine=0.25 or energy=9.5, or a file written by
+    faircontext threshold. A score without a value, such as cosine, is recorded only."""
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -166,10 +185,13 @@ class UnknownOptions(DecisionOptions):
             if (was := getattr(file.run, name)) != now:
                 was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
-        if missing := [name for name in methods if name not in file.thresholds]:
-            available = and_more([*file.thresholds])
-            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {available}")
-        return Abstention(file.score, {name: file.thresholds[name] for name in methods}, scale)
+        known = file.thresholds or file.temperatures
+        if missing := [name for name in methods if name not in known]:
+            what = "temperature" if file.temperatures else "threshold"
+            raise ArgumentError(f"{value}: has no {what} of {and_more(missing)}; it has those of {and_more([*known])}")
+        chosen = (file.thresholds, file.temperatures)
+        thresholds, temperatures = ({name: of[name] for name in methods if name in of} for of in chosen)
+        return Abstention(file.score, thresholds, scale, temperatures)
 
     def _parse(self) -> tuple[str, float | Path | None]:
         """Return the score and its threshold, or the file that has both."""
@@ -193,7 +215,7 @@ class UnknownOptions(DecisionOptions):
 
 
 def choose_thresholds(
-    run: Run, score: str, coverage: float | None, risk: float | None
+    run: Run, score: str, coverage: float | None, risk: float | None, temperature: bool = False
 ) -> tuple[dict[str, OperatingPoint], dict[str, Any]]:
     """Choose a threshold for each method of a labelled run, and return them with the file that `--unknown` reads.
 
@@ -202,54 +224,80 @@ def choose_thresholds(
         score: one of `SCORES`.
         coverage: least share of the images that is answered; None where `risk` is given.
         risk: largest share of wrong predictions among the answered; None where `coverage` is given.
+        temperature: whether the file also has temperatures, see `_fit`; then both may be None.
 
     Raises:
         ArgumentError: not exactly one of the two is given, the run has no labels or lacks the score, or no threshold
             has so little risk.
     """
-    if (coverage is None) == (risk is None):
+    asked = {name: share for name, share in (("coverage", coverage), ("risk", risk)) if share is not None}
+    if len(asked) > 1 or not (asked or temperature):
         raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
-    points = {}
+    if run.document["config"].get("unknown", {}).get("temperatures"):
+        raise ArgumentError(f"{run.folder}: was made with temperatures; choose them, and thresholds, on a run without")
+    points, temperatures, calibration = dict[str, OperatingPoint](), dict[str, float](), dict[str, Any]()
     for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
-        rows = _labelled_rows(run, method)
-        values, correct = _scores(run, rows, score), is_correct(rows)
+        rows = _labelled_rows(run, method, run.tables() if temperature else [run.rows])
+        confidence, correct = to_numpy(rows["confidence"]), is_correct(rows)
+        if temperature:
+            temperatures[method], calibration[method], confidence = _fit(run, rows)
+        scores = confidence if score == SCORES[0] or not asked else _scores(run, rows, score)
+        values = scores.astype(np.float32)  # as `Abstention` compares them
         if coverage is not None:
             points[method] = threshold_for_coverage(values, correct, coverage)
-        else:
-            points[method] = threshold_for_risk(values, correct, risk or 0.0)
-    chosen = {"coverage": coverage} if risk is None else {"risk": risk}
-    return points, _document(run, score, points, chosen)
+        elif risk is not None:
+            points[method] = threshold_for_risk(values, correct, risk)
+    document = _document(run, score, points, asked)
+    return points, document | ({"temperatures": temperatures, "calibration": calibration} if temperature else {})
 
 
-def _labelled_rows(run: Run, method: str) -> pa.Table:
-    rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], method), pc.equal(run.rows["error"], "")))
-    rows = rows.filter(pc.is_valid(rows["label_index"]))
-    if not len(rows):
+def _labelled_rows(run: Run, method: str, tables: Iterable[pa.Table]) -> pa.Table:
+    wanted = (pc.field("method") == method) & (pc.field("error") == "") & pc.field("label_index").is_valid()
+    rows = [table.filter(wanted) for table in tables]
+    if not any(map(len, rows)):
         raise ArgumentError(
             f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
         )
-    return rows
+    return pa.concat_tables(rows)
+
+
+def _fit(run: Run, rows: pa.Table) -> tuple[float, dict[str, Any], Float[np.ndarray, " images"]]:
+    """Fit a temperature on half of the images, which the run's seed draws.
+
+    Returns:
+        The temperature, the calibration of the other half before and after, and the confidence of all images after.
+    """
+    config, n, correct = run.document["config"], len(rows), is_correct(rows)
+    flat = np.asarray(pc.list_flatten(rows["probabilities"])) if "probabilities" in rows.column_names else np.empty(0)
+    if len(flat) != n * config["dataset"]["classes"]:
+        what = "has no probabilities of every class; make the run with faircontext classify --out RUN --scores FILE"
+        raise ArgumentError(f"{run.folder}: {what}")
+    before, labels, index = flat.reshape(n, -1), to_numpy(rows["label_index"]), to_numpy(rows["index"])
+    fitted, rest = np.split(np.random.default_rng(config["seed"]).permutation(n), [n // 2])
+    temperature, calibration = fit_temperature(before[fitted], labels[fitted]), dict[str, Any](n=len(rest))
+    after = temper(before, temperature).astype(np.float32)
+    for when, values in (("before", before), ("after", after)):
+        error = calibration_error_interval(values[rest, index[rest]], correct[rest])
+        calibration[f"NLL {when}"] = vars(bootstrap_mean(log_losses(values[rest, labels[rest]])))
+        calibration[f"ECE {when}"] = vars(error)
+    return temperature, calibration, after[np.arange(n), index]
 
 
 def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
-    if score == SCORES[0]:
-        return to_numpy(rows["confidence"]).astype(np.float64)
     values = [read_diagnostics(text).get(score) for text in rows["diagnostics"].to_pylist()]
     if any(value is None for value in values):
         raise ArgumentError(f"{run.folder}: has no {score} of its predictions; make the run with --unknown {score}")
     return np.array(values, np.float64)
 
 
-def _document(
-    run: Run, score: str, points: Mapping[str, OperatingPoint], chosen: Mapping[str, float | None]
-) -> dict[str, Any]:
+def _document(run: Run, score: str, points: Mapping[str, OperatingPoint], asked: Mapping[str, float]) -> dict[str, Any]:
     config = run.document["config"]
     dataset, backbone = config["dataset"], config["backbone"]
     return {
         "schema_version": SCHEMA_VERSION,
         "score": score,
         "thresholds": {name: point.threshold for name, point in points.items()},
-        "asked": dict(chosen),
+        "asked": dict(asked),
         "run": {
             "dataset": dataset["name"],
             "classes": dataset["classes"],

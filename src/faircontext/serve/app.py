@@ -11,12 +11,13 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from faircontext import __version__
 from faircontext.files import to_json
 from faircontext.serve.engines import Engine
 from faircontext.serve.forms import ClassifyForm, ExplainForm, form_body, read_form
-from faircontext.serve.guard import Guard
+from faircontext.serve.guard import REQUEST_ID, Guard
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.refusals import Refusal, Refused, closing, refusal_response
@@ -26,12 +27,12 @@ from faircontext.serve.service import MAX_LABELS, MAX_LETTERS
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {
-        400: "The body is no form, or ended early.",
+        400: "The body is no form and no JSON, or ended early.",
         401: "The service asks for a token.",
         403: "The request comes from a page of another site.",
         408: "The request was not sent within its time.",
         413: "A file, a field, the request or the number of images is too large.",
-        415: "The request is not multipart/form-data.",
+        415: "The request is neither multipart/form-data nor application/json.",
         421: "The service is called by a name that it does not know.",
         422: "A field has a value that cannot be used.",
         429: "Too many images wait; Retry-After says when to come again.",
@@ -101,6 +102,14 @@ def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> FastA
             app.add_route(address, partial(_send, response), include_in_schema=False)
     paths = [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"]
     app.add_middleware(Guard, options=options, token=options.read_token(), metrics=metrics, paths=paths)
+    if options.allow_origin:  # before all else: a browser asks without a token, and reads refusals too
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=options.allow_origin,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", REQUEST_ID),
+            expose_headers=(REQUEST_ID, "Retry-After"),
+        )
     return app
 
 

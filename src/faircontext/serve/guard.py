@@ -20,7 +20,7 @@ from faircontext.serve.refusals import Refused, closing, refusal_response
 LOG = logging.getLogger("faircontext.serve")
 """Takes defects with their tracebacks, and at the level INFO a line for each request."""
 
-_ID = "X-Request-ID"
+REQUEST_ID = "X-Request-ID"
 """Header that identifies a request; one that a proxy has given is kept."""
 
 _PAGE_POLICY = (
@@ -80,7 +80,7 @@ class Guard:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 _add_headers(path, headers)
-                headers[_ID] = request_id
+                headers[REQUEST_ID] = request_id
             await send(message)
 
         # A server leaves out the body of the answer to HEAD, which is otherwise that to GET (RFC 9110, 9.3.2).
@@ -109,7 +109,8 @@ class Guard:
             message = f"invalid Host {host[:60]!r}: must be one of {', '.join(sorted(self._hosts))}; see --hosts"
             raise Refused(421, "host", "Host", message)
         path = _path_of(scope)
-        if headers.get("sec-fetch-site") == "cross-site" and path.startswith("/v1/"):
+        cross_site = headers.get("sec-fetch-site") == "cross-site" and path.startswith("/v1/")
+        if cross_site and headers.get("origin") not in self._options.allow_origin:
             raise Refused(403, "cross_site", "Sec-Fetch-Site", "invalid request: it comes from a page of another site")
         if self._token is not None and (path.startswith("/v1/") or path == "/metrics"):
             scheme, _, word = headers.get("authorization", "").partition(" ")
@@ -130,7 +131,7 @@ def _path_of(scope: Scope) -> str:
 
 def _id_of(scope: Scope) -> str:
     """Return the id that a proxy has given a request, or a new one."""
-    request_id = Headers(scope=scope).get(_ID, "")
+    request_id = Headers(scope=scope).get(REQUEST_ID, "")
     return request_id if re.fullmatch(r"[A-Za-z0-9._-]{1,128}", request_id) else uuid.uuid4().hex
 
 

@@ -33,6 +33,7 @@ from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Request
 from faircontext.sources import Content
 from faircontext.system import usable_processors
+from faircontext.types import headline
 
 _LONGEST_NAME = 255
 
@@ -72,6 +73,8 @@ class ClassifyJob(Job):
         if answered.reference is not None:
             plain = answered.reference.probabilities
             for entry, answer in zip(entries, answered.answers, strict=True):
+                best = [(names[index], probability) for index, probability in answer.best(2)]
+                entry["headline"] = headline(best if answer.prediction else [])
                 entry["top"] = [
                     {"index": index, "name": names[index], "probability": probability, "zero_shot": float(plain[index])}
                     for index, probability in answer.best(self._top_k)

@@ -31,39 +31,41 @@ class ServeOptions(ModelOptions):
     group: ClassVar[str] = "service"
 
     host: str = "127.0.0.1"
-    """Address to listen on; another than the loopback needs --token, or --insecure."""
+    """Address to listen on; any other than the loopback address needs --token or --insecure."""
     port: int = 8000
-    """Port to listen on; 0 takes one that is free."""
+    """Port to listen on; 0 chooses a free one."""
     label_sets: tuple[str, ...] = ()
-    """More label sets to pick from: NAME=FILE, each file with a class name a line."""
+    """Further label sets, NAME=FILE, each file with one class name per line."""
     method: str = "fcl"
-    """What answers where a request names no method."""
+    """Default method of requests."""
     token: Path | None = None
-    """File with a word that requests must bring, as `Authorization: Bearer WORD`."""
+    """File with a word that requests must send as `Authorization: Bearer WORD`."""
     insecure: bool = False
-    """Listen on another address than the loopback without a token."""
+    """Listen on an address other than the loopback address without a token."""
     hosts: tuple[str, ...] = ()
-    """Host names by which the service may be called besides its address; on any address, others are refused then."""
+    """Host names of the service besides its address; if given, requests to other host names are refused."""
+    allow_origin: tuple[str, ...] = ()
+    """Origins whose web pages may send requests (CORS), each as https://photos.example.org; others are refused."""
     root_path: str = ""
-    """Path under which a proxy shows the service, such as /photos; the proxy takes it off before it asks here."""
+    """Path under which a proxy serves this service, such as /photos, and which the proxy strips."""
     access_log: bool = False
     """Write a line for each request to standard error: time, request id, client, method, path, status, seconds."""
     queue: int = 64
-    """Images that may wait (with --engine ray, for each replica); beyond it requests are told to come again."""
+    """Maximum number of waiting images (with --engine ray, for each replica); further requests get status 429."""
     max_images: int = 100
-    """Images in a request, at most."""
+    """Maximum number of images in a request."""
     max_file_mb: float = 20.0
-    """Size of a file, at most, in MB."""
+    """Maximum size of a file, in MB."""
     max_request_mb: float = 256.0
-    """Size of a request, at most, in MB."""
+    """Maximum size of a request, in MB."""
     timeout: float = 120.0
-    """Seconds for the answer to a request, once it has been read; at most 86,400."""
+    """Timeout of a request, in seconds, after it has been received; at most 86,400."""
     upload_timeout: float = 60.0
-    """Seconds for sending a request; at most 86,400."""
+    """Timeout of the upload of a request, in seconds; at most 86,400."""
     engine: Literal["local", "ray"] = "local"
-    """local, or ray: replicas of the model on Ray Serve, on the cluster that RAY_ADDRESS names or on this machine."""
+    """Where the model runs: local, or ray, replicas on Ray Serve, on the cluster at RAY_ADDRESS or on this machine."""
     replicas: int = 2
-    """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
+    """Maximum number of replicas of the model with --engine ray; their number follows the waiting requests."""
 
     @property
     def labels_of_methods(self) -> list[str]:
@@ -101,6 +103,10 @@ class ServeOptions(ModelOptions):
             if not _is_host(host):
                 what = "must be the name of a host alone, such as photos.example.org"
                 raise ArgumentError(f"invalid hosts {host!r}: {what}")
+        for origin in self.allow_origin:
+            if not re.fullmatch(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d+)?", origin):
+                what = "must be scheme and host in small letters, such as https://photos.example.org, without a path"
+                raise ArgumentError(f"invalid allow_origin {origin!r}: {what}")
         if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
             raise ArgumentError(f"invalid root_path {self.root_path!r}: must be a path such as /photos")
         if not self.is_local and self.token is None and not self.insecure:

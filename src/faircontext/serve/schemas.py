@@ -24,6 +24,8 @@ _COLUMNS: dict[str, Any] = {
 }
 """What an entry has also of an image that cannot be read; see `Answer.entry`."""
 
+_HEADLINE = "The answer for people: where its probability is low with that, and with the class that is close to it."
+
 Entry = create_model(
     "Entry",
     __doc__="An image's answer by a method, or why it has none; the fields are those of `faircontext classify --json`.",
@@ -33,6 +35,7 @@ Entry = create_model(
     top5=(list[tuple[str, float]] | None, None),
     candidates=(list[str] | None, None),
     diagnostics=(dict[str, Any] | None, None),
+    headline=(str | None, Field(None, description=_HEADLINE)),
     top=(list[Ranked] | None, Field(None, description="The `top_k` most probable classes, beside zero-shot.")),
 )
 
@@ -112,6 +115,7 @@ class WhyAnswer(BaseModel):
     fallback: str | None
     labels: list[str]
     versions: dict[str, str]
+    headline: str = Field(description=_HEADLINE)
     confidence: float
     candidates: list[Candidate]
     learnt: bool
@@ -121,6 +125,7 @@ class WhyAnswer(BaseModel):
     flat: bool
     views: list[View]
     all_views: int
+    seen: str = Field(description="What the model sees of the picture.")
     classes: int
     version: str
     contrasts: list[Contrast]

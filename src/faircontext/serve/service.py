@@ -193,6 +193,9 @@ class Service:
         chosen: dict[str, Any] = {
             name: getattr(form, name) for name in ("preset", "seed", "truncate") if getattr(form, name) is not None
         }
+        if form.plain is not None:
+            others = (word for word in self.options.views if not word.startswith("plain="))
+            chosen["views"] = (*others, f"plain={form.plain}")
         words = tuple(word for line in form.settings for word in line.split())
         chosen["set"] = words if form.settings else self._started_with(method)
         if isinstance(form, ClassifyForm):

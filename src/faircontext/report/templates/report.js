@@ -10,8 +10,10 @@ const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right"
 const CHUNK = 60;
 const ALL = "all";
 const ANY = ""; // of classes, which may be called "all"
+const NONE = "(none of these)";
+const MOST = 30; // classes of the matrix
 const collator = new Intl.Collator();
-const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ANY, evidence: false };
+const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ANY, answer: ANY, evidence: false };
 let chosen = []; // all images of the data set and method, as [panel, position]
 let matching = []; // those of them that the filters let through
 let shown = 0;
@@ -53,6 +55,11 @@ function choose() {
 
 const outcomeOf = ([panel, position]) => panel.methods[state.method].outcome[position];
 const classOf = ([panel, position]) => panel.names[panel.labels[position]];
+const answerOf = ([panel, position]) => {
+  const found = panel.methods[state.method];
+  found.none ??= new Set(found.withheld);
+  return found.none.has(position) ? NONE : panel.names[found.answers[position]];
+};
 const evidenceOf = ([panel, position]) => data.evidence[panel.evidence[position]];
 
 function count(items, key) {
@@ -87,7 +94,7 @@ function showOutcomes(items) {
 
 function filter() {
   const inClass = chosen.filter((item) => (state.class === ANY || classOf(item) === state.class)
-    && (!state.evidence || evidenceOf(item)));
+    && (state.answer === ANY || answerOf(item) === state.answer) && (!state.evidence || evidenceOf(item)));
   showOutcomes(inClass);
   matching = inClass.filter((item) => state.outcome === ALL || outcomeOf(item) === state.outcome);
   shown = 0;
@@ -171,6 +178,56 @@ function maps(evidence) {
   return made;
 }
 
+// Names that images have, each with how many have it, to choose one of them.
+function offer(id, items, nameOf, what) {
+  const names = [...count(items, nameOf)].sort(([one], [two]) => collator.compare(one, two));
+  const options = names.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
+  state[id] = fill(at(id), [[ANY, `all ${names.length.toLocaleString("en")} ${what}`], ...options], state[id]);
+  at(`${id}-label`).hidden = names.length === 0;
+}
+
+function showCell(truth, answer) {
+  state.class = at("class").value = truth;
+  state.answer = at("answer").value = answer;
+  state.outcome = ALL;
+  state.evidence = at("evidence").checked = false;
+  filter();
+  at("images").scrollIntoView();
+}
+
+// Which class is taken for which: a row for each class, a column for each answer, and behind each number its images.
+function showConfusion(items) {
+  const pair = (item) => [classOf(item), answerOf(item)];
+  const counts = count(items, (item) => JSON.stringify(pair(item)));
+  const sizes = count(items, classOf);
+  const errors = count(items.map(pair).filter(([truth, answer]) => truth !== answer).flat(), (name) => name);
+  const all = [...new Set(items.flatMap(pair))];
+  all.sort((one, two) => (errors.get(two) || 0) - (errors.get(one) || 0));
+  const names = all.slice(0, MOST).sort(collator.compare);
+  const line = (first, cells) => {
+    const row = element("tr");
+    row.append(element("th", "", first), ...cells);
+    return row;
+  };
+  const cellOf = (truth, answer) => {
+    const cell = element("td");
+    const number = counts.get(JSON.stringify([truth, answer]));
+    if (!number) return cell;
+    const button = element("button", "", number.toLocaleString("en"));
+    button.type = "button";
+    button.style.setProperty("--share", number / sizes.get(truth));
+    button.setAttribute("aria-label", `${number} of class ${truth}, answer ${answer}`);
+    button.addEventListener("click", () => showCell(truth, answer));
+    cell.append(button);
+    return cell;
+  };
+  const rows = names.filter((name) => sizes.has(name)).map((truth) => line(truth, names.map((name) => cellOf(truth, name))));
+  at("matrix").replaceChildren(line("", names.map((name) => element("th", "", name))), ...rows);
+  at("confusion").hidden = items.length === 0;
+  at("confusion-note").textContent = "Images by true class (rows) and answer (columns); a number leads to its images."
+    + (all.length > MOST ? ` The ${MOST} classes in most errors.` : "");
+}
+
 // Another data set or method: tables and charts of it, its classes, and its images.
 function show() {
   const everything = state.set === ALL;
@@ -193,10 +250,9 @@ function show() {
   }
   chosen = choose();
   const labelled = chosen.filter((item) => classOf(item) !== undefined);
-  const classes = [...count(labelled, classOf)].sort(([one], [two]) => collator.compare(one, two));
-  const options = classes.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
-  state.class = fill(at("class"), [[ANY, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
-  at("class-label").hidden = classes.length === 0;
+  offer("class", labelled, classOf, "classes");
+  offer("answer", chosen, answerOf, "answers");
+  showConfusion(labelled);
   const some = chosen.some(evidenceOf);
   at("evidence-label").hidden = !some;
   state.evidence = some && at("evidence").checked;
@@ -219,7 +275,9 @@ at("group").addEventListener("change", (event) => { state.group = Number(event.t
 for (const name of ["set", "method"]) {
   at(name).addEventListener("change", (event) => { state[name] = event.target.value; show(); });
 }
-at("class").addEventListener("change", (event) => { state.class = event.target.value; filter(); });
+for (const name of ["class", "answer"]) {
+  at(name).addEventListener("change", (event) => { state[name] = event.target.value; filter(); });
+}
 at("evidence").addEventListener("change", (event) => { state.evidence = event.target.checked; filter(); });
 at("more").addEventListener("click", () => {
   const before = shown;

@@ -71,6 +71,7 @@ async function answerSome(group, signal) {
 
 function kindOf(row) {
   if (row.state !== "done") return row.state;
+  if (!row.prediction) return "unknown";
   return row.prediction === row.zero_shot ? "same" : "changed";
 }
 
@@ -113,7 +114,7 @@ function line(row) {
   row.line.className = kindOf(row);
   if (!row.thumbnail) row.thumbnail = thumbnail(row);
   const confidence = row.confidence == null ? "" : `${(100 * row.confidence).toFixed(1)} %`;
-  const answer = row.state === "error" ? "unreadable" : row.prediction;
+  const answer = row.state === "error" ? "unreadable" : row.state === "done" ? row.prediction || "none of these" : "";
   const texts = [row.position, row.file, answer, row.zero_shot, confidence, row.votes, row.error];
   const cells = texts.map((text, index) => {
     const cell = document.createElement("td");

@@ -32,8 +32,10 @@ export function formOf(explains) {
   if (!explains) {
     form.append("method", at("method").value);
     form.append("prompts", at("prompts").value);
+    if (at("unknown").value) form.append("unknown", `probability=${at("unknown").value}`);
   }
   if (at("preset").value) form.append("preset", at("preset").value);
+  if (at("plain").value) form.append("plain", at("plain").value);
   if (at("seed").value.trim()) form.append("seed", at("seed").value.trim());
   for (const word of at("settings").value.split(/\s+/).filter(Boolean)) form.append("settings", word);
   return form;

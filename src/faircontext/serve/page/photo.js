@@ -71,7 +71,8 @@ function show(answered, explains, name) {
 
 function showExplained(found) {
   explained = found;
-  at("answer").textContent = found.answer;
+  const low = Math.fround(found.confidence) < Math.fround(at("unknown").value);  // as the service compares them
+  at("answer").textContent = low ? "none of these" : found.headline;
   at("words").textContent = found.in_words;
   showNotes([...found.warnings, found.fallback].filter(Boolean));
   at("bars-title").textContent = `The ${found.candidates.length} candidates, before and after`;
@@ -90,7 +91,7 @@ function showAnswered(found, name) {
   const entry = found.answers[0];
   if (entry.error) throw new Error(`${name}: ${entry.error}`);
   explained = null;
-  at("answer").textContent = entry.prediction;
+  at("answer").textContent = entry.headline;
   const changed = entry.prediction === entry.zero_shot ? "Zero-shot says the same." : `Zero-shot says ${entry.zero_shot}.`;
   const votes = entry.votes === null ? "" : ` ${entry.votes} views voted for it.`;
   at("words").textContent = `${percent(entry.confidence)} among ${classNames().length} classes, by ${entry.method}.${votes} ${changed}`;
