@@ -253,7 +253,7 @@ def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
         raise MissingError("needs runs with labels: faircontext evaluate --datasets NAMES --methods fcl --root DATA")
     columns = min(len(results), 3)
     lines, width = math.ceil(len(results) / columns), COLUMN if columns == 1 else PAGE
-    title = f"Confusion of {method_title(results[0].method)}: share of each class's images"
+    title = f"Confusion matrix of {method_title(results[0].method)}"
     figure = style.new_figure(width, 0.7 + lines * (width / columns + 0.2), title, group.title)
     axes = figure.subplots(lines, columns, squeeze=False).ravel()
     for axis, result in zip(axes, results, strict=False):
@@ -265,7 +265,7 @@ def draw_confusion(group: RunGroup, _: Sidecars) -> FigureResult:
         axis.set_yticks(range(len(shown[: len(counts)])), shown[: len(counts)], fontsize=5)
     style.grid_of(axes, len(results), columns)
     figure.supxlabel("answer", fontsize=7.5)
-    figure.supylabel("class", fontsize=7.5)
+    figure.supylabel("class (colour: share of its images)", fontsize=7.5)
     rows = ({"dataset": one.dataset, "method": one.method, **row} for one in results for row in cell_records(one))
     return FigureResult(figure, [*rows])
 
