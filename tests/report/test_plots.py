@@ -23,7 +23,7 @@ from faircontext.report.benchmarks import METRICS
 from faircontext.report.figures import FIGURES, draw_figures, load_groups, pareto_front
 from faircontext.report.images import common_map, unique_map
 from faircontext.report.render import MissingError
-from faircontext.report.style import FigureResult, styled
+from faircontext.report.style import COLUMN, FigureResult, new_figure, styled
 from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import incomplete
 from made_analyses import analysis_run, gallery_row
@@ -416,3 +416,14 @@ def test_an_analysis_that_goes_on_is_noted(tmp_path: Path) -> None:
     (run / "run.json").write_text((run / "run.json").read_text().replace('"complete"', '"running"'))
     (group,), _ = load_groups([tmp_path])
     assert incomplete(group) == [f"{run}: 2 images analysed so far"]
+
+
+def test_a_line_on_top_that_is_too_long_keeps_its_ends() -> None:
+    where = f"local-dir:/{'a long folder/' * 9}model"
+    with styled():
+        short, long = (new_figure(COLUMN, 2, "Title", line).texts[1].get_text() for line in ("lite0, seed 0", where))
+    assert short == "lite0, seed 0"
+    start, end = long.split("…")
+    assert len(long) > 40 and where.startswith(start) and where.endswith(end)
+    figure = new_figure(COLUMN, 2, "Title", where)
+    assert figure.texts[1].get_window_extent().x1 <= figure.bbox.width

@@ -68,14 +68,21 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float, title: str, subtitle: str) -> Figure:
-    """Return an empty figure of a size in inches, with what it shows and of what on top."""
+    """Return an empty figure of a size in inches, with what it shows and of what on top; a long line is shortened."""
     figure = Figure(figsize=(width, height), layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
     top = 0.36 / height
     engine.set(rect=(0, 0, 1, 1 - top), w_pad=0.03, h_pad=0.03)  # type: ignore[call-arg]
-    figure.text(0.06 / width, 1 - 0.05 / height, title, fontsize=8, fontweight="bold", va="top")
-    figure.text(0.06 / width, 1 - 0.205 / height, subtitle, fontsize=7, color=GREY, va="top")
+    lines = (
+        figure.text(0.06 / width, 1 - 0.05 / height, title, fontsize=8, fontweight="bold", va="top"),
+        figure.text(0.06 / width, 1 - 0.205 / height, subtitle, fontsize=7, color=GREY, va="top"),
+    )
+    for line in lines:
+        whole = kept = line.get_text()
+        while line.get_window_extent().x1 > figure.bbox.width and len(kept) > 2:
+            kept = kept[:-1]  # a path is known by its end, what precedes it by its start
+            line.set_text(f"{whole[: -(-len(kept) // 2)]}…{whole[-(len(kept) // 2) :]}")
     return figure
 
 

@@ -1058,6 +1058,12 @@ def _records_by_class(groups: Sequence[TableGroup], style: str) -> list[Record]:
     ]
 
 
+def _tables_by_class(groups: Sequence[TableGroup], style: str) -> Iterator[Table]:
+    """Yield the tables of styles `classes` and `confusion`."""
+    for group, result in _labelled(groups):
+        yield class_tables.table_of(result, style, group.title)
+
+
 def _label_record(result: LabelResult) -> Record:
     metrics, config = result.metrics, result.config
     mean, decisions = (metrics.precision, metrics.decisions) if metrics.n else (None, None)
@@ -1197,22 +1203,21 @@ def write_tables(
     if others or not several:
         groups = group_runs(others)
         by_benchmark = _by_benchmark(groups, others, warn)
+        usual = (
+            partial(_records, groups, style, metric, compared),
+            partial(_tables, groups, style, metric, compared, warn),
+        )
+        by_class = (partial(_records_by_class, by_benchmark, style), partial(_tables_by_class, by_benchmark, style))
+        styles: dict[str, tuple[Callable[[], list[Record]], Callable[[], Iterable[Table]]]] = {
+            "shift": (partial(perturbation_records, by_benchmark), partial(perturbation_tables, by_benchmark)),
+            **dict.fromkeys(class_tables.RECORDS, by_class),
+        }
+        records_of, tables_of = styles.get(style, usual)
         if layout == "csv":
-            if style == "shift":
-                records = perturbation_records(by_benchmark)
-            elif style in class_tables.RECORDS:
-                records = _records_by_class(by_benchmark, style)
-            else:
-                records = _records(groups, style, metric, compared)
-            if not records:
+            if not (records := records_of()):
                 raise ArgumentError(f"{_folders(others)}: no image has been answered yet")
             return to_csv(records)
-        if style == "shift":
-            tables += perturbation_tables(by_benchmark)
-        elif style in class_tables.RECORDS:
-            tables += (class_tables.table_of(one, style, group.title) for group, one in _labelled(by_benchmark))
-        else:
-            tables += _tables(groups, style, metric, compared, warn)
+        tables += tables_of()
     write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
     return "\n".join(map(write, tables))
 
