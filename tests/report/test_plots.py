@@ -424,6 +424,8 @@ def test_a_line_on_top_that_is_too_long_keeps_its_ends() -> None:
         short, long = (new_figure(COLUMN, 2, "Title", line).texts[1].get_text() for line in ("lite0, seed 0", where))
     assert short == "lite0, seed 0"
     start, end = long.split("…")
-    assert len(long) > 40 and where.startswith(start) and where.endswith(end)
+    assert len(long) > 40
+    assert where.startswith(start)
+    assert where.endswith(end)
     figure = new_figure(COLUMN, 2, "Title", where)
     assert figure.texts[1].get_window_extent().x1 <= figure.bbox.width
