@@ -56,6 +56,10 @@ def test_help_imports_neither_torch_nor_tyro(words: list[str]) -> None:
     assert not {"torch", "tyro", "numpy", "matplotlib"} & modules
 
 
+def test_an_answer_needs_no_library_that_checks_json_files() -> None:
+    assert "pydantic" not in imported_by("import faircontext.runs.classify, faircontext.runs.options")
+
+
 READERS = ("report.tables", "report.page", "report.figures", "runs.results", "runs.groups", "runs.store")
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.runs.analyses import analysis_rows
-from faircontext.runs.checks import read_document
+from faircontext.runs.documents import read_document
 from faircontext.runs.records import SCHEMA
 from faircontext.runs.store import RunStore, load_run
 from made_analyses import analysis_run

@@ -17,7 +17,6 @@ from faircontext.files import check_folder, check_outputs
 from faircontext.names import name_warnings
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import load, set_threads
-from faircontext.runs.checks import read_document
 from faircontext.runs.executors import Executor
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import ClassifyOptions
@@ -155,6 +154,8 @@ def _going_on(plan: Plan, folder: Path) -> Plan:
     """Return a plan whose rows hold all that those of an earlier call hold: scores, embeddings, best classes."""
     if not (folder / "run.json").is_file():
         return plan
+    from faircontext.runs.documents import read_document
+
     config, predictor = read_document(folder / "run.json")["config"], plan.predictor
     earlier = tuple(config.get("stored", ()))
     stored = earlier if {*predictor.stored} < {*earlier} else predictor.stored

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
-from faircontext.runs.checks import Entries, check_entries
+from faircontext.runs.documents import Entries, check_entries
 from faircontext.runs.option_parts import PromptOptions
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
 from faircontext.runs.records import is_analysis, variant_of

@@ -24,7 +24,6 @@ from faircontext.metrics.multi_label import (
     threshold_for_precision,
 )
 from faircontext.metrics.stats import Interval
-from faircontext.runs.checks import Entries, check_entries
 from faircontext.runs.records import schema_of
 from faircontext.runs.rows import batches_of, in_order, row_files
 from faircontext.runs.store import Run
@@ -151,11 +150,6 @@ def is_multi_label(run: Run) -> bool:
     return "multi_label" in run.document["config"]
 
 
-class _RuleEntries(Entries):
-    threshold: float
-    scores: str
-
-
 _COLUMNS = ("path", "method", "position", "error", "targets", "label_logits")
 
 
@@ -165,9 +159,11 @@ def read_label_result(run: Run) -> LabelResult:
     Raises:
         ArgumentError: a file cannot be read, or its labels are impossible.
     """
+    from faircontext.runs.documents import RuleEntries, check_entries
+
     config = run.document["config"]
     fault = f"{run.folder / 'run.json'}: is no description of a run"
-    threshold = check_entries(_RuleEntries, config["multi_label"], fault, "make the run again").threshold
+    threshold = check_entries(RuleEntries, config["multi_label"], fault, "make the run again").threshold
     tables = [*batches_of(row_files(run.folder), _COLUMNS)]
     rows = pa.concat_tables(tables) if tables else schema_of(("targets", "label_logits")).empty_table()
     rows = in_order(rows, [*config["methods"]])

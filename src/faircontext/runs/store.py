@@ -28,7 +28,7 @@ from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json, write_whole, writing
-from faircontext.runs.checks import check_positions, check_same, check_same_origin, read_document
+from faircontext.runs.checks import check_positions, check_same, check_same_origin
 from faircontext.runs.orders import run_name
 from faircontext.runs.records import SCHEMA, Answer, perturbation_of, to_numpy, to_table
 from faircontext.runs.rows import (
@@ -150,8 +150,7 @@ class RunStore(AbstractContextManager["RunStore"]):
             self._parts.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder / ".lock")
         try:
-            path = folder / "run.json"
-            earlier = read_document(path) if path.exists() else None
+            earlier = _read_if_there(path := folder / "run.json")
             self._answered = np.zeros((len(self._methods), 0), np.bool_)
             if states is not None and earlier is not None and earlier["status"] != "complete":
                 self._check_earlier(document, earlier, resume)  # before anything is deleted
@@ -308,14 +307,23 @@ def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path
     return folder
 
 
+def _read_if_there(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    from faircontext.runs.documents import read_document
+
+    return read_document(path)
+
+
 def load_run(folder: Path) -> Run:
     """Read a run, complete or not.
 
     Raises:
         ArgumentError: a file is missing or cannot be read.
     """
-    document = read_document(folder / "run.json")
-    run = Run(folder, document)
+    from faircontext.runs.documents import read_document
+
+    run = Run(folder, read_document(folder / "run.json"))
     run.rows  # noqa: B018 (what cannot be read is told here)
     return run
 

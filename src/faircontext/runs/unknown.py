@@ -8,21 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float
-from pydantic import Field
 
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.metrics.bootstrap import bootstrap_mean
-from faircontext.metrics.scores import TEMPERATURES, calibration_error_interval, fit_temperature, log_losses, temper
+from faircontext.metrics.scores import calibration_error_interval, fit_temperature, log_losses, temper
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
-from faircontext.runs.checks import Entries, read_entries
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
 from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
@@ -30,6 +28,7 @@ from faircontext.types import Prediction, read_diagnostics
 
 if TYPE_CHECKING:
     from faircontext.labels import LabelSpace
+    from faircontext.runs.documents import ThresholdFile
 
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
@@ -106,36 +105,14 @@ class Abstention(Decision):
         return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
 
 
-class _RunOfThresholds(Entries):
-    backbone: str
-    weights: str | None = None
-    prompts: str | None = None
-
-
-class ThresholdFile(Entries):
-    """What `faircontext threshold` writes, as far as it is read.
-
-    Attributes:
-        score: one of `SCORES`.
-        thresholds: by what methods are called in rows.
-        temperatures: the same.
-        run: what they are of.
-    """
-
-    score: Literal["probability", "cosine", "energy"]
-    thresholds: dict[str, float]
-    temperatures: dict[str, Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])]] = Field(
-        default_factory=dict
-    )
-    run: _RunOfThresholds
-
-
-def read_thresholds(path: Path) -> ThresholdFile:
+def read_thresholds(path: Path) -> "ThresholdFile":
     """Read what `faircontext threshold` has written.
 
     Raises:
         ArgumentError: it cannot be read, or is something else.
     """
+    from faircontext.runs.documents import ThresholdFile, read_entries
+
     file = read_entries(ThresholdFile, path, "file of thresholds", "make it with faircontext threshold RUN --out")
     for name, value in file.thresholds.items():
         _check_threshold(value, str(value), f"{path}, of {name},", file.score)
