@@ -228,10 +228,10 @@ def anywhere(table: Path) -> Locate:
     def locate(written: str, _: str) -> tuple[str, Source]:
         if is_address(written):
             return written, Remote(written)
-        path = Path(written)
-        if not os.path.lexists(folder / path):
-            path = Path(listing.file_of(written) or written.strip().replace("\\", "/"))
-        return str(folder / path), folder / path
+        path = folder / written
+        if not os.path.lexists(path):
+            path = folder / (listing.file_of(written) or written.strip().replace("\\", "/"))
+        return str(path), path
 
     return locate
 

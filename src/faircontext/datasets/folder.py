@@ -309,11 +309,13 @@ def _identity(folder: str | os.PathLike[str]) -> tuple[int, int]:
 def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
     """Return a relative path in its shortest form, or None where it does not lie below a folder.
 
-    `..` is taken back as it is written, as if no folder were a link.
+    `..` is taken back as it is written, as if no folder were a link. A path below a root, which is an absolute path, is
+    made relative to it.
     """
-    root = next((root for root in roots if Path(path).is_relative_to(root)), None)
-    if root is not None:
-        path = Path(path).relative_to(root).as_posix()
+    for root in roots if os.path.isabs(path) else ():  # noqa: PTH117 (most paths need no Path)
+        if (whole := Path(path)).is_relative_to(root):
+            path = whole.relative_to(root).as_posix()
+            break
     if ".." in re.split(r"[/\\]", path):
         path = os.path.normpath(path.replace("\\", "/"))
     parts = PurePosixPath(path)

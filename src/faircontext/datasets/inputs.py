@@ -79,7 +79,7 @@ def collect(
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
     images.decode(lambda label: None if label in (NO_CLASS, BLANK) else label)
-    keys = keys_below((Path(sample.key) for sample in images), roots)
+    keys = keys_below(map(Path, images.names()), roots)
     depth = [*parts_warnings(names), *depth_warnings(keys)] if roots else []
     truth_warnings = (*finder.truth_warnings(), *truth.warnings())
     return Inputs(images, (*finder.warnings(), *depth), truth_warnings, tuple(finder.files))
@@ -87,8 +87,8 @@ def collect(
 
 def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
     """Yield the positions and paths of images whose label may be the name of their folder."""
-    for position, sample in enumerate(images):
-        if sample.truth is None and not isinstance(sample.path, Cell):
+    for position, sample in images.unlabelled():
+        if not isinstance(sample.path, Cell):
             yield position, Path(sample.key)
 
 

@@ -92,12 +92,23 @@ class ImageList(Sequence[Sample]):
         return self._decode(os.pread(self._file.fileno(), stop - start, start), position)
 
     def __iter__(self) -> Iterator[Sample]:
-        position, rest = 0, b""
+        return (self._decode(line, position) for position, line in enumerate(self._lines()))
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of the images."""
+        return (json.loads(line)[0] for line in self._lines())
+
+    def unlabelled(self) -> Iterator[tuple[int, Sample]]:
+        """Yield the images whose class is not known, with their positions."""
+        for position, line in enumerate(self._lines()):
+            if self._labels[position] == _NO_LABEL:
+                yield position, self._decode(line, position)
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
         for block in self._blocks():
             *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield self._decode(line, position)
-                position += 1
+            yield from lines
 
     def _decode(self, line: bytes, position: int) -> Sample:
         key, kind, *facts = json.loads(line)
@@ -175,7 +186,7 @@ class ImageList(Sequence[Sample]):
         Raises:
             ArgumentError: a name has two labels. Names are compared by 64-bit digests.
         """
-        digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
+        digests = np.fromiter(map(short_digest, self.names()), np.uint64, len(self))
         _, first, names = np.unique(digests, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return self
