@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 
@@ -173,7 +174,8 @@ class FolderTruth:
         self.names = tuple(names)
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
         index = ClassIndex(self.names)
-        folders = {self._folder(path) for path in paths} - {*self._roots}
+        self._folder = cache(self._find_folder)
+        folders = {self._folder(path.parent) for path in paths} - {*self._roots}
         self.folders = sorted(folders, key=lambda folder: (natural(folder), folder))  # 01 before 1
         self.labels = {folder: index.find(folder.name) for folder in self.folders}
         self._positions = [value for value in (as_integer(folder.name) for folder in self.folders) if value is not None]
@@ -201,14 +203,15 @@ class FolderTruth:
 
     def __call__(self, path: Path) -> int | None:
         """Return the index of the class of one of the images, or None."""
-        return self.labels.get(self._folder(path))
+        return self.labels.get(self._folder(path.parent))
 
-    def _folder(self, path: Path) -> Path:
-        absolute = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
+    def _find_folder(self, holder: Path) -> Path:
+        """Return which folder may be named after the class of the images that lie in one."""
+        absolute = Path(os.path.abspath(holder))  # noqa: PTH100 (as above)
         for root in self._roots:
-            if root in absolute.parents[1:]:
+            if root in absolute.parents:
                 return root / absolute.relative_to(root).parts[0]
-        return absolute.parent if path.parent == Path() or os.pardir in path.parts else path.parent
+        return absolute if holder == Path() or os.pardir in holder.parts else holder
 
     def warnings(self) -> list[str]:
         """Return what a person should know about the folders before a run, a line each."""

@@ -163,6 +163,9 @@ class _Finder:
             table.parent: table_labels for table in tables if (table_labels := self._labels_in(table)) is not None
         }
         skip = len(folder.parts)
+        if not labels:
+            yield from (Sample(str(path), path) for path in walk.images(folder))
+            return
         for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
             key = "/".join(path.parts[len(holder.parts) :])
