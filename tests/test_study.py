@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from faircontext.backbones.lite import Lite
+from faircontext.metrics.bootstrap import interval_over_sets
 from faircontext.runs.build import parse_fields, parse_settings
 from faircontext.runs.experiments import read_experiment
 from faircontext.views import ViewRecipe
@@ -46,6 +48,21 @@ def test_the_table_is_that_of_the_results(file: Path) -> None:
             assert variant["n"] == sum(found["n"] for found in variant["datasets"].values())
             assert shown is None or f" | {' | '.join(cells)} |" in shown[1]
         assert "/work" not in json.dumps(variant)
+
+
+def test_what_exploration_gains_over_sets_like_these_is_that_of_the_results() -> None:
+    document = json.loads((FOLDER / "lite0-localisation.results.json").read_text(encoding="utf-8"))
+    (explored,) = (variant["zero_shot"] for variant in document["variants"] if variant["label"] == "explore")
+    differences = [
+        np.repeat([1, -1, 0], [one["gained"], one["lost"], one["n"] - one["gained"] - one["lost"]])
+        for one in explored["datasets"].values()
+    ]
+    found = interval_over_sets(differences)
+    assert found is not None
+    assert found.value == pytest.approx(explored["difference"])
+    shown = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}".replace("-", "\N{MINUS SIGN}")
+    readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert [page.count(shown) for page in (PAGE, readme)] == [2, 1]
 
 
 def test_there_are_results() -> None:
