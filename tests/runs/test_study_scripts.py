@@ -7,9 +7,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from faircontext.backbones.lite import Lite
+from faircontext.datasets import load_dataset
+from faircontext.imageio import load_image
 from faircontext.methods import FCL
+from made_runs import write_run
 
 pytestmark = pytest.mark.slow
 
@@ -196,3 +200,40 @@ def test_the_online_study_has_one_setting_for_all_sets() -> None:
     assert set(script.KNOWN) | set(script.FEW) <= set(script.SETS)
     assert len(set(script.SETS)) == 19
     assert not set(script.ONLINE) & set(Lite.recommended)
+
+
+def test_images_are_reduced_to_their_shorter_side_and_keep_their_labels(tmp_path: Path) -> None:
+    script, source = load("study_further"), tmp_path / "set"
+    (source / "images").mkdir(parents=True)
+    Image.new("RGB", (300, 150), "red").save(source / "images" / "a.jpg")
+    Image.new("RGB", (20, 30), "blue").save(source / "images" / "b.png")
+    (source / "classnames.txt").write_text("cat\ndog\n", encoding="utf-8")
+    (source / "labels.csv").write_text("path,label\nimages/b.png,1\nimages/a.jpg,0\n", encoding="utf-8")
+    script.reduce_images(source, tmp_path / "reduced")
+    dataset = load_dataset("reduced", tmp_path)
+    assert [(sample.key, sample.label) for sample in dataset.samples] == [("images/b.png", 1), ("images/a.png", 0)]
+    assert [load_image(sample.path).shape for sample in dataset.samples] == [(30, 20, 3), (64, 128, 3)]
+
+
+def test_registered_rules_are_applied_to_what_was_answered(tmp_path: Path) -> None:
+    script = load("study_further")
+    labels, sets = [*script.SETTINGS], [f"set{number}" for number in range(5)]
+    for name in sets:
+        right = {label: range(15) for label in labels} | {"zero_shot": range(10), "fcl_variants-fast85": range(12)}
+        write_run(tmp_path / "further" / name, name, right)
+        for half, explored in (("choosing", 10), ("choosing-reduced", 12), ("further-reduced", 18)):
+            write_run(tmp_path / half / name, name, {"zero_shot": range(10), "fcl-explore": range(explored)})
+    found = script.summarise(tmp_path)
+    assert found["over zero-shot"]["fcl"]["difference"] == 0.25
+    assert found["over recommended"]["fcl_variants-fast85"]["lost"] == 15
+    assert found["small images"]["further"]["more"]["difference"] == pytest.approx(0.4 - 0.25)
+    assert found["rules"] == {
+        "a gain elsewhere": True,
+        "small images gain": found["small images"]["further"]["more"]["sets"][0] > 0,
+        "fcl-safe": True,
+        "fcl_variants-fast85": False,
+    }
+    assert (
+        "| `fcl-safe` over `fcl` | 100 | +0.00 | +0.0 to +0.0 | +0.0 to +0.0 | 0 / 0 |"
+        in script.tables(found)["further"]
+    )
