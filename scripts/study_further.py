@@ -37,10 +37,10 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "fcl-safe": ("safe=true",),
     "fcl_variants-fast85": FAST,
 }
-"""By what methods are called in rows: what they have over the preset `recommended`."""
+"""By label: what the method has over the preset `recommended`."""
 
-MARGINS = {"fcl-safe": 0.005, "fcl_variants-fast85": 0.0075}
-"""How far the 95% interval over images of a cheaper method less `fcl` may reach, either way."""
+MARGINS = {"fcl-safe": 0.005, "fcl-fast85": 0.0075}
+"""By row: how far the 95% interval over images of a cheaper method less `fcl` may reach, either way."""
 
 Sets = Mapping[str, Mapping[str, np.ndarray]]
 """By data set and method, which images are right."""

@@ -13,6 +13,7 @@ from faircontext.backbones.lite import Lite
 from faircontext.datasets import load_dataset
 from faircontext.imageio import load_image
 from faircontext.methods import FCL
+from faircontext.runs.records import row_name
 from made_runs import write_run
 
 pytestmark = pytest.mark.slow
@@ -217,21 +218,21 @@ def test_images_are_reduced_to_their_shorter_side_and_keep_their_labels(tmp_path
 
 def test_registered_rules_are_applied_to_what_was_answered(tmp_path: Path) -> None:
     script = load("study_further")
-    labels, sets = [*script.SETTINGS], [f"set{number}" for number in range(5)]
+    labels, sets = [*map(row_name, script.SETTINGS)], [f"set{number}" for number in range(5)]
     for name in sets:
-        right = {label: range(15) for label in labels} | {"zero_shot": range(10), "fcl_variants-fast85": range(12)}
+        right = {label: range(15) for label in labels} | {"zero_shot": range(10), "fcl-fast85": range(12)}
         write_run(tmp_path / "further" / name, name, right)
         for half, explored in (("choosing", 10), ("choosing-reduced", 12), ("further-reduced", 18)):
             write_run(tmp_path / half / name, name, {"zero_shot": range(10), "fcl-explore": range(explored)})
     found = script.summarise(tmp_path)
     assert found["over zero-shot"]["fcl"]["difference"] == 0.25
-    assert found["over recommended"]["fcl_variants-fast85"]["lost"] == 15
+    assert found["over recommended"]["fcl-fast85"]["lost"] == 15
     assert found["small images"]["further"]["more"]["difference"] == pytest.approx(0.4 - 0.25)
     assert found["rules"] == {
         "a gain elsewhere": True,
         "small images gain": found["small images"]["further"]["more"]["sets"][0] > 0,
         "fcl-safe": True,
-        "fcl_variants-fast85": False,
+        "fcl-fast85": False,
     }
     assert (
         "| `fcl-safe` over `fcl` | 100 | +0.00 | +0.0 to +0.0 | +0.0 to +0.0 | 0 / 0 |"
