@@ -205,9 +205,9 @@ class RunStore(AbstractContextManager["RunStore"]):
         return {"status": "running", "sessions": [], **document}
 
     def _check_earlier(self, document: Mapping[str, Any], earlier: Mapping[str, Any], resume: bool) -> None:
+        check_same(self.folder, earlier["config"], document["config"])  # first: --resume does not help another run
         if not resume:
             raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
-        check_same(self.folder, earlier["config"], document["config"])
         check_same_origin(self.folder, earlier, document)
 
     def add(self, answers: Sequence[Answer]) -> None:
